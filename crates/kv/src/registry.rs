@@ -26,6 +26,9 @@ pub struct CommandSpec {
     pub work: Option<Estimate>,
 }
 
+/// Commands that write, and show values that stay.
+const SHOWS_AND_LEAVES: [&str; 4] = ["exec", "getex", "lmove", "rpoplpush"];
+
 /// Where a command's keys are among its arguments.
 #[derive(Clone, Copy)]
 pub enum KeyArguments {
@@ -144,6 +147,12 @@ impl CommandSpec {
     /// Whether it may change keys.
     pub fn writes(&self) -> bool {
         self.flags.starts_with("write")
+    }
+
+    /// Whether its answer may be far larger than the command, time and again: it shows values and leaves them. A command
+    /// that shows what it takes away answers each byte once, so a client that asks for much has sent as much.
+    pub fn may_answer_much(&self) -> bool {
+        !self.writes() || SHOWS_AND_LEAVES.contains(&self.name)
     }
 
     /// Refuses a wrong number of arguments.

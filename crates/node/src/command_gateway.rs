@@ -11,10 +11,12 @@
 //! sooner, and refused at once as long as that lasts.
 
 mod client_transport;
+mod deferred;
 mod health;
 mod jobs;
 mod leased;
 mod links;
+mod sent;
 
 pub use health::MissingMajorities;
 
@@ -33,11 +35,13 @@ use amcast_memory::{Idle, Idler, Pause, shorten_turns};
 use amcast_smr::Envelope;
 use amcast_smr::application::WakeHandle;
 use client_transport::{ClientTransport, CommandProgress, TransportCommand};
+use deferred::{DeferredCommand, DeferredCommands};
 use health::Health;
 use jobs::{GatewayJob, JobAsker, JobBounds, JobRequest, JobTable};
 use leased::LeasedTransport;
 use links::NodeLinks;
-use std::collections::{BTreeMap, BTreeSet};
+use sent::{SentJob, SentJobs};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -452,63 +456,9 @@ impl Drop for CommandGateway {
     }
 }
 
-/// A job that is sent.
-struct SentJob {
-    job: GatewayJob,
-    sent_at: Time,
-    /// When it was sent, or the last piece of its answer came.
-    moved_at: Time,
-    /// Later messages that carried it again.
-    again: Vec<u64>,
-    retry_at: Time,
-    retry_after: Span,
-}
-
-/// Jobs that are sent, by the number of the first message that carried them: the order in which
-/// they were sent.
-#[derive(Default)]
-struct SentJobs {
-    open: BTreeMap<u64, SentJob>,
-    /// The first number for each later one.
-    alias: BTreeMap<u64, u64>,
-    /// Numbers of jobs that were sent several times and are answered.
-    past: Vec<u64>,
-}
-
-impl SentJobs {
-    /// The first message that carried the job which the message `seq` carried, if it is open.
-    fn first(&self, seq: u64) -> Option<u64> {
-        let first = self.alias.get(&seq).copied().unwrap_or(seq);
-        self.open.contains_key(&first).then_some(first)
-    }
-
-    /// A piece of the answer to the message `seq` came.
-    fn came_part(&mut self, seq: u64, now: Time) {
-        if let Some(open) = self.first(seq).and_then(|first| self.open.get_mut(&first)) {
-            open.moved_at = now;
-            open.retry_at = now + open.retry_after;
-        }
-    }
-
-    /// Since when the one waits that has waited longest, if that is for long.
-    fn late_since(&self, now: Time) -> Option<Time> {
-        let old = self.open.values().take_while(|open| open.sent_at + LATE <= now);
-        old.map(|open| open.moved_at).min().filter(|&moved_at| moved_at + LATE <= now)
-    }
-
-    /// Takes out the job that the message `seq` carried.
-    fn take(&mut self, seq: u64) -> Option<GatewayJob> {
-        let first = self.alias.get(&seq).copied().unwrap_or(seq);
-        let open = self.open.remove(&first)?;
-        if !open.again.is_empty() {
-            self.past.push(first);
-        }
-        for later in open.again {
-            self.alias.remove(&later);
-            self.past.push(later);
-        }
-        Some(open.job)
-    }
+/// The session whose command a job is, if it is one.
+fn session(job: &GatewayJob) -> Option<u64> {
+    Envelope::decode(&job.payload).map(|(envelope, _)| envelope.session)
 }
 
 /// The loop's state.
@@ -526,6 +476,8 @@ struct GatewayLoop {
     sent: SentJobs,
     /// Jobs that nobody has any more, by their first numbers: they are sent again before others.
     lost: BTreeSet<u64>,
+    /// Those whose answers were not kept.
+    deferred: DeferredCommands,
     /// When each group last had a part in an answer.
     answered_at: Vec<Time>,
     next_seq: u64,
@@ -550,6 +502,7 @@ impl GatewayLoop {
             spare: SpareBuffers::default(),
             sent: SentJobs::default(),
             lost: BTreeSet::new(),
+            deferred: DeferredCommands::default(),
             answered_at: vec![Time::ZERO; GROUPS_MAX],
             next_seq,
             next_check: Time::ZERO,
@@ -588,9 +541,13 @@ impl GatewayLoop {
         let (sent, jobs) = (&mut self.sent, &self.shared.jobs);
         let answered_at = &mut self.answered_at;
         let lost = &mut self.lost;
+        let deferred = &mut self.deferred;
         let spare = &mut self.spare;
         let busy = self.transport.round(now, &mut |seq, came| match came {
             CommandProgress::Answer(answer) => {
+                if !deferred.is_empty() {
+                    sent.first(seq).into_iter().for_each(|first| deferred.end(first));
+                }
                 let Some(job) = sent.take(seq) else { return };
                 job.dst.iter().for_each(|g| answered_at[g.index()] = now);
                 let too_large = |Oversize { outcome, bytes, most }| NoAnswer::AnswerTooLarge {
@@ -602,6 +559,13 @@ impl GatewayLoop {
             }
             CommandProgress::Part => sent.came_part(seq, now),
             CommandProgress::Lost => lost.extend(sent.first(seq)),
+            CommandProgress::NotKept => {
+                let Some(first) = sent.first(seq) else { return };
+                match sent.open.get(&first).and_then(|open| session(&open.job)) {
+                    Some(session) => deferred.refuse(session, first),
+                    None => _ = lost.insert(first),
+                }
+            }
         });
         let first_open = self.sent.open.first_key_value().map(|(&first, _)| first);
         self.transport.settle(first_open.unwrap_or(self.next_seq));
@@ -630,21 +594,58 @@ impl GatewayLoop {
             let transport = &self.transport;
             let has_room = |job: &GatewayJob| transport.room(job.dst, job.payload.len()) > 0;
             let Some(job) = self.waiting.take(has_room) else { break };
-            let seq = self.multicast(now, &job);
-            let retry_after = self.retry_first(&job);
-            let open = SentJob {
-                job,
-                sent_at: now,
-                moved_at: now,
-                again: Vec::new(),
-                retry_at: now + retry_after,
-                retry_after,
-            };
-            self.sent.open.insert(seq, open);
+            let Some(job) = self.behind_deferred(job) else { continue };
+            self.send_first(now, job);
             sent = true;
         }
+        sent |= !self.deferred.is_empty() && self.send_deferred(now);
         if sent {
             self.transport.flush(now);
+        }
+        sent
+    }
+
+    /// Sends a job for the first time; its number.
+    fn send_first(&mut self, now: Time, job: GatewayJob) -> u64 {
+        let seq = self.multicast(now, &job);
+        let retry_after = self.retry_first(&job);
+        let open = SentJob {
+            job,
+            sent_at: now,
+            moved_at: now,
+            again: Vec::new(),
+            retry_at: now + retry_after,
+            retry_after,
+        };
+        self.sent.open.insert(seq, open);
+        seq
+    }
+
+    /// Has a job wait, if others of its session are to be sent again before it; else it is given back.
+    fn behind_deferred(&mut self, job: GatewayJob) -> Option<GatewayJob> {
+        match (!self.deferred.is_empty()).then(|| session(&job)).flatten() {
+            Some(session) => self.deferred.wait_behind(session, job),
+            None => Some(job),
+        }
+    }
+
+    /// Sends some of those again whose answers were not kept, as far as there is room.
+    fn send_deferred(&mut self, now: Time) -> bool {
+        let mut sent = false;
+        while self.lost.is_empty() && self.transport.room(GroupSet::EMPTY, 0) > 0 {
+            let Some(next) = self.deferred.next() else { break };
+            let (session, first) = match next {
+                DeferredCommand::Fresh(job, session) => (session, self.send_first(now, job)),
+                DeferredCommand::Again(first) => {
+                    // It may have been answered, or given up, since.
+                    let open = self.sent.open.get(&first);
+                    let Some(session) = open.and_then(|open| session(&open.job)) else { continue };
+                    self.ask_again(now, first);
+                    (session, first)
+                }
+            };
+            self.deferred.sent(session, first);
+            sent = true;
         }
         sent
     }
@@ -693,12 +694,16 @@ impl GatewayLoop {
         drop(health);
         shared.jobs.set_down(down);
         if !down.is_empty() {
-            for job in self.waiting.take_all(|job| job.dst.and(down).lowest().is_some()) {
+            let is_down = |job: &GatewayJob| job.dst.and(down).lowest().is_some();
+            let deferred = self.deferred.take_fresh(is_down);
+            for job in self.waiting.take_all(is_down).into_iter().chain(deferred) {
                 let group = job.dst.and(down).lowest().expect("it was taken for one");
                 shared.jobs.answer(job, Err(NoAnswer::Down(group)));
             }
         }
-        for job in self.waiting.take_heads(|job| job.since + PATIENCE <= now) {
+        let is_old = |job: &GatewayJob| job.since + PATIENCE <= now;
+        let deferred = self.deferred.take_fresh(is_old);
+        for job in self.waiting.take_heads(is_old).into_iter().chain(deferred) {
             shared.jobs.answer(job, Err(NoAnswer::Unsent));
         }
         // Those behind the first that is young are younger still.
@@ -711,7 +716,7 @@ impl GatewayLoop {
             let no_answer = match lost.filter(|_| open.job.since + health::PATIENCE <= now) {
                 Some(group) => NoAnswer::Cut(group),
                 None if open.job.since + PATIENCE <= now => NoAnswer::TimedOut,
-                None if open.retry_at <= now => {
+                None if open.retry_at <= now && !self.deferred.holds(first) => {
                     self.ask_again(now, first);
                     continue;
                 }
@@ -719,6 +724,7 @@ impl GatewayLoop {
             };
             if let Some(job) = self.sent.take(first) {
                 self.transport.forget(first);
+                self.deferred.end(first);
                 shared.jobs.answer(job, Err(no_answer));
             }
         }
@@ -752,7 +758,9 @@ impl Drop for GatewayLoop {
         self.transport.rest();
         let jobs = &self.shared.jobs;
         let waiting = self.waiting.take_all(|_| true);
-        for job in jobs.close().into_iter().chain(self.fresh.drain(..)).chain(waiting) {
+        let deferred = self.deferred.take_fresh(|_| true);
+        let unsent = self.fresh.drain(..).chain(waiting).chain(deferred);
+        for job in jobs.close().into_iter().chain(unsent) {
             jobs.answer(job, Err(NoAnswer::Closed));
         }
         for open in std::mem::take(&mut self.sent.open).into_values() {

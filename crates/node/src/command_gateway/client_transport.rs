@@ -13,6 +13,9 @@ pub(super) enum CommandProgress<'a> {
     Part,
     /// The node that had it will not answer any more: it is to be sent again, before any newer one.
     Lost,
+    /// The node did not keep its answer, since too many wait for this gateway: it is to be sent again, and nobody else waits
+    /// for that.
+    NotKept,
 }
 
 /// A command that is sent.

@@ -37,6 +37,10 @@ const SILENCE: Span = Span::secs(1);
 /// would only have them wait, for so long that they are asked for again.
 const CREDIT_BYTES: usize = 16 << 20;
 
+/// Bytes of an answer that count for that, at most. The gateways of the services bound their large answers before they
+/// hand in the commands: here these must not keep back all the commands with small answers.
+const COUNTED_ANSWER_BYTES: usize = 256 << 10;
+
 /// Gateways besides those of nodes that may live in one cluster directory at a time.
 const PLACES: usize = 256;
 
@@ -272,7 +276,8 @@ impl NodeLink {
                     // An error says nothing of how large answers are.
                     if outcome == Outcome::Executed {
                         let before = self.answer_bytes;
-                        self.answer_bytes = before - before / 32 + bytes.len() / 32;
+                        let counted = bytes.len().min(COUNTED_ANSWER_BYTES);
+                        self.answer_bytes = before - before / 32 + counted / 32;
                     }
                     (token, CommandProgress::Answer(Ok(ServiceAnswer::borrowed(outcome, bytes))))
                 }
@@ -281,6 +286,7 @@ impl NodeLink {
                     (token, CommandProgress::Answer(Err(Oversize { outcome, bytes, most })))
                 }
                 IngressFrame::Lost(token) => (token, CommandProgress::Lost),
+                IngressFrame::NotKept(token) => (token, CommandProgress::NotKept),
                 IngressFrame::Hello(_) | IngressFrame::Command(..) | IngressFrame::Read(..) => {
                     return Err("it says what no node says");
                 }
@@ -462,7 +468,9 @@ mod tests {
                         seq,
                         match came {
                             CommandProgress::Answer(answer) => Some(answer.unwrap().bytes.to_vec()),
-                            CommandProgress::Part | CommandProgress::Lost => None,
+                            CommandProgress::Part
+                            | CommandProgress::Lost
+                            | CommandProgress::NotKept => None,
                         },
                     ));
                 });

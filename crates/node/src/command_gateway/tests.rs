@@ -28,16 +28,23 @@ fn an_answer_that_comes_in_pieces_is_neither_late_nor_asked_for_again() {
     assert_eq!(sent.open[&2].moved_at, at(400));
 }
 
-/// A transport that notes the numbers of what it is given, and answers nothing.
+/// The reports of a transport in its next round.
+type ToReport = Arc<Mutex<Vec<(u64, CommandProgress<'static>)>>>;
+
+/// A transport that notes the numbers of what it is given, and makes the reports that it was given.
+#[derive(Default)]
 struct SilentTransport {
     sent: Arc<Mutex<Vec<u64>>>,
     reports_losses: bool,
+    reports: ToReport,
 }
 
 impl ClientTransport for SilentTransport {
     fn begin(&mut self, _now: Time) {}
 
-    fn round(&mut self, _now: Time, _tell: client_transport::OnCommandOutcome<'_>) -> bool {
+    fn round(&mut self, _now: Time, tell: client_transport::OnCommandOutcome<'_>) -> bool {
+        let reports = std::mem::take(&mut *self.reports.lock().expect("nothing panicked"));
+        reports.into_iter().for_each(|(seq, progress)| tell(seq, progress));
         false
     }
 
@@ -70,17 +77,79 @@ impl ClientTransport for SilentTransport {
     fn sleep(&mut self, _now: Time, _at_most: Span) {}
 }
 
-/// How often a command without an answer is sent until nobody waits for it any more.
-fn sendings(read_only: bool, reports_losses: bool) -> usize {
-    let sent = Arc::<Mutex<Vec<u64>>>::default();
-    let transport = SilentTransport { sent: Arc::clone(&sent), reports_losses };
+fn gateway_loop(transport: SilentTransport) -> (GatewayLoop, Arc<GatewayShared>) {
     let shared = Arc::new(GatewayShared {
         stop: AtomicBool::new(false),
         jobs: JobTable::new(JobBounds::USUAL),
         health: Mutex::default(),
     });
     let overlay = Overlay::new(&[-1], 1).expect("a tree");
-    let mut work = GatewayLoop::new(Box::new(transport), 0, Arc::clone(&shared), overlay);
+    (GatewayLoop::new(Box::new(transport), 0, Arc::clone(&shared), overlay), shared)
+}
+
+/// Hands in a read of a session.
+fn hand_in_read(shared: &GatewayShared, session: u64, request: u64) {
+    let stamp = amcast_smr::Stamp::default();
+    let mut payload = Vec::new();
+    Envelope { session, request, open_from: 1, stamp, read_only: true }.encode(&mut payload);
+    let asker = JobAsker::Once(Box::new(|_: Result<ServiceAnswer<'_>, NoAnswer>| {}));
+    let since = clock::now();
+    let request = JobRequest { dst: GroupSet::one(Gid(0)), is_read: false, since, asker };
+    shared.jobs.hand_in(request, &mut payload).expect("there is room");
+}
+
+#[test]
+fn commands_whose_answers_are_not_kept_are_sent_again_a_few_at_a_time_beside_others() {
+    let _limit = amcast_test_policy::time_limit();
+    let (sent, reports) = (Arc::<Mutex<Vec<u64>>>::default(), ToReport::default());
+    let (to, out) = (Arc::clone(&reports), Arc::clone(&sent));
+    let (mut work, shared) =
+        gateway_loop(SilentTransport { sent: out, reports_losses: true, reports: to });
+    let taken = || std::mem::take(&mut *sent.lock().unwrap());
+    let answer = || CommandProgress::Answer(Ok(ServiceAnswer::borrowed(Outcome::Executed, b"")));
+    (0..30).for_each(|n| hand_in_read(&shared, n % 10, 1 + n / 10));
+    work.round();
+    let first = taken();
+    assert_eq!(first.len(), 30);
+    let all_refused = first.iter().map(|seq| (*seq, CommandProgress::NotKept)).collect();
+    *reports.lock().unwrap() = all_refused;
+    work.round();
+    let again = taken();
+    assert_eq!(again.len(), 4, "a few");
+    // One of another session does not wait, and one of a session with some before it does.
+    hand_in_read(&shared, 77, 1);
+    hand_in_read(&shared, 0, 4);
+    work.round();
+    let fresh = taken();
+    assert_eq!(fresh.len(), 1);
+    assert_eq!(work.sent.open[&fresh[0]].again, Vec::<u64>::new());
+    // One of the four is not kept again, and the others are answered: the next ones of all are sent.
+    let mut told = vec![(again[0], CommandProgress::NotKept)];
+    told.extend(again[1..].iter().map(|seq| (*seq, answer())));
+    *reports.lock().unwrap() = told;
+    work.round();
+    let mut under_way = taken();
+    assert_eq!(under_way.len(), 4);
+    let (mut rounds, mut last) = (0, 0);
+    while !under_way.is_empty() {
+        *reports.lock().unwrap() = under_way.drain(..).map(|seq| (seq, answer())).collect();
+        work.round();
+        under_way = taken();
+        last = under_way.last().copied().unwrap_or(last);
+        rounds += 1;
+        assert!(under_way.len() <= 4 && rounds < 20);
+    }
+    assert!(work.deferred.is_empty());
+    assert_eq!(work.sent.open.len(), 1, "only the one of the other session has no answer");
+    assert!(work.sent.open.contains_key(&fresh[0]) && last > fresh[0]);
+}
+
+/// How often a command without an answer is sent until nobody waits for it any more.
+fn sendings(read_only: bool, reports_losses: bool) -> usize {
+    let sent = Arc::<Mutex<Vec<u64>>>::default();
+    let reports = ToReport::default();
+    let transport = SilentTransport { sent: Arc::clone(&sent), reports_losses, reports };
+    let (mut work, shared) = gateway_loop(transport);
     let stamp = amcast_smr::Stamp::default();
     let head = Envelope { session: 1, request: 1, open_from: 1, stamp, read_only };
     let mut payload = Vec::new();

@@ -3,10 +3,12 @@
 //! The threads that execute commands look here whether anybody waits for the answer to one that changes nothing: a gateway
 //! that lost its connection, or gave the node up as silent, had its commands sent through another node, and one whose
 //! patience is over waits for nothing. A node that lags far behind would else execute for minutes what nobody waits for.
+//! Nor is one executed while so many bytes of answers wait for its gateway that its answer would be dropped: a few bytes
+//! of commands would else have a node prepare gigabytes for nothing.
 
 use crate::command_gateway::PATIENCE;
 use amcast_core::{Span, Time};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The age from which on a command's gateway has given it up: it was handed in before it came here.
@@ -29,8 +31,10 @@ pub(crate) struct BroadcastCommands(Mutex<OpenCommands>);
 struct OpenCommands {
     /// By the number that the member multicast it with.
     all: BTreeMap<u64, BroadcastCommand>,
-    /// Those that were not executed, since their gateways have given them up.
+    /// Those that were not executed, since their gateways have given them up, or take no answers.
     skipped: Vec<BroadcastCommand>,
+    /// The gateways whose answers are dropped at present, since too many wait for them.
+    full: BTreeSet<u64>,
 }
 
 impl BroadcastCommands {
@@ -54,7 +58,15 @@ impl BroadcastCommands {
 
     /// A gateway is gone.
     pub(super) fn forget(&self, gateway: u64) {
-        self.open().all.retain(|_, command| command.gateway != gateway);
+        let mut open = self.open();
+        open.all.retain(|_, command| command.gateway != gateway);
+        open.full.remove(&gateway);
+    }
+
+    /// Answers for a gateway are dropped from now on, or are not any more.
+    pub(super) fn set_full(&self, gateway: u64, is_full: bool) {
+        let full = &mut self.open().full;
+        _ = if is_full { full.insert(gateway) } else { full.remove(&gateway) };
     }
 
     /// All commands: none of them will be answered.
@@ -62,12 +74,12 @@ impl BroadcastCommands {
         std::mem::take(&mut self.open().all).into_values().collect()
     }
 
-    /// Whether somebody waits for the answer to the command `seq`, which changes nothing. If not, it is not to be executed,
-    /// and is no more under way.
+    /// Whether somebody waits for the answer to the command `seq`, which changes nothing, and would receive it. If not, it
+    /// is not to be executed, and is no more under way.
     pub(crate) fn awaits(&self, seq: u64, now: Time) -> bool {
         let mut open = self.open();
         let Some(command) = open.all.get(&seq).copied() else { return false };
-        if now < command.since + GIVEN_UP_AFTER {
+        if now < command.since + GIVEN_UP_AFTER && !open.full.contains(&command.gateway) {
             return true;
         }
         open.all.remove(&seq);

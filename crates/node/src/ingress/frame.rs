@@ -9,7 +9,7 @@
 use amcast_core::{GroupSet, Outcome};
 
 /// The version of the frames: a peer with another one is refused.
-pub const VERSION: u64 = 5;
+pub const VERSION: u64 = 6;
 
 /// Bytes of a frame that are not a command's or answer's own, at most.
 pub(crate) const AROUND_BYTES: usize = 4 + 1 + 2 * 8;
@@ -31,6 +31,9 @@ pub enum IngressFrame<'a> {
     Lost(u64),
     /// As a command; it changes nothing, and need not be ordered.
     Read(u64, GroupSet, &'a [u8]),
+    /// The node has not kept the answer to the command of that number, or not executed it if it changes nothing, since too many
+    /// bytes of answers wait for the gateway.
+    NotKept(u64),
 }
 
 impl<'a> IngressFrame<'a> {
@@ -53,6 +56,7 @@ impl<'a> IngressFrame<'a> {
             }
             Self::Lost(token) => (7, &[*token], &[]),
             Self::Read(token, dst, bytes) => (8, &[*token, dst.0], bytes),
+            Self::NotKept(token) => (9, &[*token], &[]),
         };
         let length = 1 + 8 * words.len() + bytes.len();
         to.extend_from_slice(&(length as u32).to_le_bytes());
@@ -111,6 +115,7 @@ impl<'a> IngressFrame<'a> {
             6 => Self::TooLarge(word()?, outcome, word()?),
             7 => Self::Lost(word()?),
             8 => Self::Read(word()?, GroupSet(word()?), std::mem::take(&mut body)),
+            9 => Self::NotKept(word()?),
             _ => return Err("a frame of a kind that none has"),
         };
         if !body.is_empty() {
@@ -131,7 +136,7 @@ mod tests {
     use super::*;
     use amcast_core::Gid;
 
-    const ALL: [IngressFrame<'_>; 12] = [
+    const ALL: [IngressFrame<'_>; 13] = [
         IngressFrame::Hello(VERSION),
         IngressFrame::Command(7, GroupSet::one(Gid(63)), b"set x"),
         IngressFrame::Command(8, GroupSet::first(2), b""),
@@ -143,6 +148,7 @@ mod tests {
         IngressFrame::TooLarge(7, Outcome::Executed, 1 << 40),
         IngressFrame::TooLarge(7, Outcome::NotExecuted, 1 << 40),
         IngressFrame::Lost(9),
+        IngressFrame::NotKept(9),
         IngressFrame::Read(10, GroupSet::one(Gid(2)), b"get x"),
     ];
 

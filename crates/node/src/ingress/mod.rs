@@ -18,10 +18,10 @@
 //! commands with [`FLIGHT_BYTES_MAX`] bytes on their way.
 //!
 //! Answers may be far larger than their commands. While [`CALM_BYTES`] of answers wait for a gateway, the node
-//! executes no further read of it: the reads wait as the few bytes that they are. Ordered commands are executed at
+//! executes no further read of it, unless the last ones had small answers: the reads wait as the few bytes that they are. Ordered commands are executed at
 //! their turn, so their answers can only be kept or dropped: while [`FULL_BYTES`] of answers wait for a gateway, none
 //! of its commands is taken up, and beyond [`BACKLOG_BYTES_MAX`] an answer is dropped and the gateway told so
-//! ([`IngressFrame::Lost`]): it asks again. No gateway is cut off for being slow, and one that is holds back nobody
+//! ([`IngressFrame::NotKept`]): it asks again. Ordered commands that change nothing are not executed meanwhile. No gateway is cut off for being slow, and one that is holds back nobody
 //! else.
 //!
 //! When the member loses its broadcasts, because it was excluded, the gateways are notified: they
@@ -68,6 +68,9 @@ pub(crate) const ANSWER_FRAME_MAX: usize = ANSWER_BYTES_MAX + AROUND_BYTES;
 /// Bytes of answers that wait for a gateway, before its reads are executed no more: what a connection carries in some
 /// milliseconds. The answer that is the last may be as large as answers are; so it is with the next two.
 const CALM_BYTES: usize = 4 << 20;
+
+/// An answer to a read is small below so many bytes.
+const SMALL_READ_BYTES: usize = 16 << 10;
 
 /// Bytes of answers that wait for a gateway, before none of its commands is taken up.
 const FULL_BYTES: usize = 16 << 20;
@@ -151,6 +154,8 @@ struct ServedGateway {
     /// Tells it from others that had its place.
     number: u64,
     line: IngressLine,
+    /// Answers for it are dropped, since too many wait, and those who execute commands know it.
+    is_full: bool,
     /// It has said which version it speaks.
     greeted: bool,
     /// Commands of it that are broadcast and not answered.
@@ -293,7 +298,7 @@ impl Ingress {
     pub(crate) fn round(&mut self) -> bool {
         self.now = clock::now();
         let skipped = self.flights.take_skipped();
-        self.lose(skipped);
+        self.say_of(skipped, IngressFrame::NotKept);
         let mut lines = self.look();
         let fresh = &self.inlet.fresh;
         if fresh.some.swap(false, Ordering::AcqRel) {
@@ -303,7 +308,10 @@ impl Ingress {
         lines.into_iter().for_each(|line| self.let_in(line));
         for at in (0..self.gateways.len()).rev() {
             match self.gateways[at].round() {
-                Ok(any) => busy |= any,
+                Ok(any) => {
+                    busy |= any;
+                    self.gateways[at].tell_full(&self.flights);
+                }
                 Err(_) => {
                     busy = true;
                     self.close(at, None);
@@ -361,6 +369,7 @@ impl Ingress {
         self.gateways.push(ServedGateway {
             number,
             line,
+            is_full: false,
             greeted: false,
             flights: 0,
             reads: Occupancy::default(),
@@ -539,7 +548,7 @@ impl Ingress {
             Some(gateway) if gateway.detoured.contains_key(&(read.line, read.group)) => {
                 MayRead::NotYet
             }
-            Some(gateway) if gateway.expected_bytes() >= CALM_BYTES => MayRead::Held,
+            Some(gateway) if gateway.expected_bytes() >= gateway.read_bytes_max() => MayRead::Held,
             Some(_) => MayRead::Now,
         }
     }
@@ -588,22 +597,23 @@ impl Ingress {
         gateway.flights -= 1;
         gateway.end_detour(token);
         let dropped = gateway.answer(token, outcome, bytes);
+        gateway.tell_full(&self.flights);
         self.dropped += u64::from(dropped);
     }
 
     /// The outcome of the broadcast commands is unknown: notifies their gateways.
     pub(crate) fn lose_all(&mut self) {
         let all = self.flights.take_all();
-        self.lose(all);
+        self.say_of(all, IngressFrame::Lost);
     }
 
     /// None of these will be answered: tells their gateways.
-    fn lose(&mut self, commands: Vec<BroadcastCommand>) {
+    fn say_of(&mut self, commands: Vec<BroadcastCommand>, why: fn(u64) -> IngressFrame<'static>) {
         for BroadcastCommand { gateway, token, .. } in commands {
             if let Some(gateway) = self.gateways.iter_mut().find(|f| f.number == gateway) {
                 gateway.flights -= 1;
                 gateway.end_detour(token);
-                gateway.line.say(IngressFrame::Lost(token));
+                gateway.line.say(why(token));
             }
         }
     }
@@ -640,6 +650,12 @@ impl ServedGateway {
         self.line.backlog() + self.given * self.answer_bytes
     }
 
+    /// Bytes of answers that wait for it, before its reads are executed no more. Where these have small answers the large
+    /// ones are those of ordered commands, which others may have sent: they hold back no read for as long as answers are kept.
+    const fn read_bytes_max(&self) -> usize {
+        if self.answer_bytes < SMALL_READ_BYTES { BACKLOG_BYTES_MAX } else { CALM_BYTES }
+    }
+
     /// The read `token` is answered: no read of its line needs to wait for it.
     fn end_detour(&mut self, token: u64) {
         let Some(of) = self.detours.remove(&token) else { return };
@@ -655,11 +671,20 @@ impl ServedGateway {
         self.line.say(if bytes.len() > ANSWER_BYTES_MAX {
             IngressFrame::TooLarge(token, outcome, bytes.len() as u64)
         } else if dropped {
-            IngressFrame::Lost(token)
+            IngressFrame::NotKept(token)
         } else {
             IngressFrame::Answer(token, outcome, bytes)
         });
         dropped
+    }
+
+    /// Tells those who execute commands whether answers for it are dropped, if that has changed.
+    fn tell_full(&mut self, commands: &BroadcastCommands) {
+        let is_full = self.line.backlog() >= BACKLOG_BYTES_MAX;
+        if is_full != self.is_full {
+            self.is_full = is_full;
+            commands.set_full(self.number, is_full);
+        }
     }
 
     /// Moves bytes both ways.

@@ -287,15 +287,18 @@ fn answers_beyond_the_bound_are_dropped_and_asked_for_again_and_no_gateway_is_cu
     place.ingress.serve(true);
     let answer = vec![b'x'; 1 << 20];
     let most = BACKLOG_BYTES_MAX / answer.len();
-    for token in 0..most as u64 + 50 {
+    for token in 0..most as u64 + 51 {
         place.say(IngressFrame::Command(token, DST, b""));
     }
-    let taken: Vec<_> = std::iter::from_fn(|| place.take(1)).collect();
-    assert_eq!(taken.len(), most + 50);
+    let mut taken: Vec<_> = std::iter::from_fn(|| place.take(1)).collect();
+    assert_eq!(taken.len(), most + 51);
+    let (read, _) = taken.pop().expect("that many were taken");
     for (seq, _) in taken {
         place.ingress.answer(seq, Outcome::Executed, &answer);
     }
     assert!(place.ingress.gateways[0].line.backlog() < BACKLOG_BYTES_MAX + (2 << 20));
+    let commands = place.ingress.commands();
+    assert!(!commands.awaits(read, clock::now()), "its answer would be dropped");
     // Nothing more is taken up of it, and of others it is.
     place.say(IngressFrame::Command(1000, DST, b""));
     let mut other = place.ingress.inlet().connect(Arc::new(|| {}));
@@ -306,17 +309,18 @@ fn answers_beyond_the_bound_are_dropped_and_asked_for_again_and_no_gateway_is_cu
     assert_eq!(place.take(1).unwrap().1, b"other");
     assert!(place.take(1).is_none());
     let (mut answers, mut lost) = (0, 0);
-    while answers + lost < most + 50 {
+    while answers + lost < most + 51 {
         place.ingress.round();
         place.gateway.fill().unwrap();
         while let Ok(Some((frame, used))) = place.gateway.next(ANSWER_FRAME_MAX) {
             answers += usize::from(matches!(frame, IngressFrame::Answer(..)));
-            lost += usize::from(matches!(frame, IngressFrame::Lost(_)));
+            lost += usize::from(matches!(frame, IngressFrame::NotKept(_)));
             place.gateway.done(used);
         }
     }
-    assert_eq!((answers, lost, place.ingress.dropped()), (most, 50, 50));
-    assert!(place.take(1).is_some(), "what waited is taken up");
+    assert_eq!((answers, lost, place.ingress.dropped()), (most, 51, 50));
+    let (next, _) = place.take(1).expect("what waited is taken up");
+    assert!(commands.awaits(next, clock::now()));
 }
 
 #[test]
@@ -359,7 +363,7 @@ fn nobody_waits_for_a_command_whose_front_is_gone_or_has_no_more_patience() {
     assert!(!commands.awaits(100, now + Span::secs(20)));
     assert!(!commands.awaits(100, now), "it is not executed later");
     // Its gateway learns of it, and may send another one in its place.
-    assert!(place.hears(IngressFrame::Serves(true)) && place.hears(IngressFrame::Lost(7)));
+    assert!(place.hears(IngressFrame::Serves(true)) && place.hears(IngressFrame::NotKept(7)));
     assert_eq!((place.ingress.open_commands(), place.ingress.gateways[0].flights), (1, 1));
     place.ingress.close(0, None);
     assert!(!commands.awaits(101, now));

@@ -8,6 +8,7 @@ mod reroute;
 
 use self::parts::LargeCommand;
 use super::RedisShared;
+use super::answer_admission::{AnswerTurn, OpenTurns};
 use super::pipeline::Pipeline;
 use super::router::{ArrivedAnswers, RouterLane, WakeBatch};
 use super::unauthenticated::{self, GivenPassword, LoginWait};
@@ -70,6 +71,10 @@ struct UnsentCommand {
     apart: bool,
     /// Whether it is sent in parts.
     large: bool,
+    /// Whether its answer may be far larger than the command.
+    may_answer_much: bool,
+    /// Its place among the commands with large answers, once it was asked for: most have none.
+    turn: Option<Box<AnswerTurn>>,
     then: AfterAnswer,
     call: CommandCall,
 }
@@ -121,9 +126,12 @@ struct RedisConnection<B: Backend> {
     answer_guess: usize,
     /// Bytes of the answers in `slots`.
     slot_bytes: usize,
-    /// The request of the first read, which is under way alone to tell how large answers are; and whether one was.
+    /// The request of the first command whose answer may be large, which is under way alone to tell how large answers are;
+    /// and whether one was.
     probe: Option<u64>,
     probed: bool,
+    /// The places of the commands under way with large answers.
+    turns: OpenTurns,
     entrance: LoginWait,
     pipeline: Pipeline,
     /// The map of partitions that commands are sent by.
@@ -209,6 +217,7 @@ pub(super) fn open<B: Backend>(
         slot_bytes: 0,
         probe: None,
         probed: false,
+        turns: OpenTurns::default(),
         entrance: LoginWait::default(),
         pipeline: Pipeline::default(),
         map: shared.server.partitions(),

@@ -2,12 +2,14 @@
 //!
 //! A connection is one task that reads the available bytes, hands all whole commands to the [`Backend`], and writes
 //! all answers that came in one go. Nothing is read while the backend has no room, while
-//! [`RedisGatewayConfig::open_max`] commands are under way, or while the client does not take its answers. So a client
+//! [`RedisGatewayConfig::open_max`] commands are under way, or while the client does not take its answers; and commands
+//! with large answers wait until those of others have arrived ([`answer_admission`]). So a client
 //! that does not read is held back first; only if it had asked for more than [`RedisGatewayConfig::output_bytes_max`]
 //! before, it is cut off. If all connections together hold more than [`RedisGatewayConfig::held_bytes_max`], in all
 //! their buffers, the one that holds most is cut off. Before a client has given the password, far less is taken from
 //! it: see [`unauthenticated`].
 
+mod answer_admission;
 mod connection;
 mod driver;
 mod expiry_sweep;
@@ -136,6 +138,8 @@ struct RedisShared<B> {
     logins: Arc<LoginTurns>,
     /// The order in which connections send parts of large commands.
     turns: part_admission::PartAdmission,
+    /// The large answers that connections ask for.
+    answers: Arc<answer_admission::AnswerAdmission>,
     warnings: ClientWarnings,
     /// Connections take no more input, and end when all that they took is answered.
     leaving: AtomicBool,
@@ -209,6 +213,7 @@ pub fn start<B: Backend>(
         strangers: unauthenticated::UnauthenticatedClients::of(clients_max),
         logins: LoginTurns::new(unauthenticated::LOGINS),
         turns: part_admission::PartAdmission::default(),
+        answers: Arc::default(),
         warnings,
         leaving: AtomicBool::new(false),
     });

@@ -80,7 +80,8 @@ impl UnauthenticatedClients {
     /// were too many; it may be this one.
     pub(super) fn enter(&self, info: Arc<ClientInfo>, is_known: bool) -> Option<Arc<ClientInfo>> {
         let mut all = lock(&self.all);
-        let (is_full, id, host) = (all.len() >= self.most, info.id, host(&info));
+        let is_full = all.len() >= self.most;
+        let (id, host) = (info.id, host(&info));
         all.insert(id, StrangerPlace { info, host, is_known, waits: false });
         let closed = is_full.then(|| place_to_give_up(&all, (id, host), self.most / 8));
         let closed = closed.and_then(|id| all.remove(&id));

@@ -60,8 +60,12 @@ impl<B: Backend> RedisConnection<B> {
         let large = self.end_parts(request);
         self.peeks.retain(|peek| peek.request != request);
         self.apart.retain(|read| *read != request);
+        self.turns.answered(request);
         if self.probe == Some(request) {
             (self.probe, self.probed) = (None, is_executed);
+            if is_executed {
+                self.shared.answers.learn(answer.len());
+            }
             // One of that size and no other is known; below this many are sent in any case.
             self.answer_guess = answer.len().max(ANSWER_BYTES_GUESS);
         }

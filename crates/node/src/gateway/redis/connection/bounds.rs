@@ -1,5 +1,6 @@
 //! The bounds of one connection: memory, and commands under way.
 
+use super::super::answer_admission::{AnswerSize, AnswerTurn, LARGE_ANSWER_BYTES};
 use super::super::unauthenticated;
 use super::super::wire::OUTPUT_BYTES_CALM;
 use super::{AnswerSlot, RedisConnection, UnsentCommand};
@@ -8,6 +9,7 @@ use crate::gateway::backend::Backend;
 use amcast_kv::client::{ClientInfo, lock};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Context;
 
 /// A connection that holds fewer bytes than this is not counted: most never hold more.
 const UNCOUNTED_BYTES: usize = 16 << 10;
@@ -27,10 +29,35 @@ impl<B: Backend> RedisConnection<B> {
             || self.slots.len() >= 4 * open_max
     }
 
-    /// Whether a read must wait until nothing else is under way: the first one tells how large answers are. Many
-    /// small commands may ask for far more bytes than a client takes, and sent commands cannot be taken back.
+    /// Whether a command must wait until nothing else is under way: the first one whose answer may be large tells how large
+    /// answers are. Many small commands may ask for far more bytes than a client takes, and sent commands cannot be taken
+    /// back.
     pub(super) fn must_probe(&self, pending: &UnsentCommand) -> bool {
-        pending.read_only && !self.probed && self.pipeline.len() > 0
+        pending.may_answer_much && !self.probed && self.pipeline.len() > 0
+    }
+
+    /// The size that the answer to the command may have, if it needs a place among those of all connections.
+    pub(super) fn large_answer(&self, pending: &UnsentCommand) -> Option<AnswerSize> {
+        match self.probed {
+            _ if !pending.may_answer_much => None,
+            false => Some(AnswerSize::Unknown),
+            true if self.answer_guess < LARGE_ANSWER_BYTES => None,
+            true => Some(AnswerSize::Large(self.answer_guess)),
+        }
+    }
+
+    /// Whether a command with an answer of this size has its place. If not, `cx` is woken when it is to be asked again.
+    pub(super) fn has_answer_place(
+        &self,
+        pending: &mut UnsentCommand,
+        size: AnswerSize,
+        cx: &mut Context<'_>,
+    ) -> bool {
+        let host = unauthenticated::host(&self.client.info);
+        let turn = pending
+            .turn
+            .get_or_insert_with(|| Box::new(AnswerTurn::new(&self.shared.answers, host, size)));
+        turn.is_placed(cx)
     }
 
     /// Whether every command that was taken is answered, and the answer written.

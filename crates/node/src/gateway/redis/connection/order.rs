@@ -48,6 +48,12 @@ impl<B: Backend> RedisConnection<B> {
         cx: &mut Context<'_>,
         now: ClockReading,
     ) -> Result<(u64, AfterAnswer), UnsentCommand> {
+        let mut pending = pending;
+        if let Some(size) = self.large_answer(&pending)
+            && !(self.admits(&pending) && self.has_answer_place(&mut pending, size, cx))
+        {
+            return Err(pending);
+        }
         let pending = match self.hand_in(pending, now) {
             Err(pending) if self.admits(&pending) => pending,
             other => return other,
@@ -152,7 +158,20 @@ impl<B: Backend> RedisConnection<B> {
         let here = read_only && shown && sequential;
         let can = dst.len() == 1 && self.shared.backend.reads_apart();
         let apart = read_only && shown && !sequential && can;
-        Ok(UnsentCommand { dst, keys, read_only, here, apart, large, then, call })
+        let may_answer_much = !large && command.may_answer_much();
+        let turn = None;
+        Ok(UnsentCommand {
+            dst,
+            keys,
+            read_only,
+            here,
+            apart,
+            large,
+            may_answer_much,
+            turn,
+            then,
+            call,
+        })
     }
 
     /// Whether a command may be sent now. A read that is answered here sees all that was written before
@@ -223,14 +242,17 @@ impl<B: Backend> RedisConnection<B> {
                 self.apart.push(request);
             }
         }
-        let UnsentCommand { dst, keys, read_only, then, .. } = pending;
+        let UnsentCommand { dst, keys, read_only, may_answer_much, turn, then, .. } = pending;
         if let (false, Some(shard)) = (read_only, dst.lowest()) {
             self.written
                 .sent(SessionWrite { shard, request, host_ms: now.stamp.host_ms }, open_from);
         }
         self.last_request = request;
-        if read_only && !self.probed {
+        if may_answer_much && !self.probed {
             self.probe = Some(request);
+        }
+        if let Some(turn) = turn {
+            self.turns.sent(request, turn);
         }
         self.pipeline
             .sent(request, &CommandReach { dst, keys: keys.as_deref(), writes: !read_only });

@@ -33,6 +33,8 @@ impl<B: Backend> RedisConnection<B> {
     /// Sends the refused commands again, in their order, by the map that was learned since. False if
     /// there are still some.
     pub(super) fn send_refused(&mut self, cx: &mut Context<'_>, now: ClockReading) -> bool {
+        // The one that waits behind them must not keep a place for which they wait.
+        self.pending.iter_mut().for_each(|pending| pending.turn = None);
         if self.drains && self.pipeline.len() > 0 {
             return false;
         }

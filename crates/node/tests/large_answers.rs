@@ -1,0 +1,179 @@
+//! Clients of the Redis gateway that ask for large answers: few are asked for at a time, and commands with small answers wait
+//! for none of them.
+
+use amcast_core::{GroupSet, Outcome, ServiceAnswer};
+use amcast_kv::Partitions;
+use amcast_kv::client::StoreServer;
+use amcast_node::gateway::redis::{self, RedisGateway, RedisGatewayConfig};
+use amcast_node::gateway::{
+    Backend, BackendAnswers, BackendBusy, CommandFailure, LocalBackend, OnBackendAnswer,
+};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+/// A time in which a gateway sends what it may send.
+const A_WHILE: Duration = Duration::from_millis(200);
+
+/// Keeps the tokens of all commands until a test answers them.
+#[derive(Default)]
+struct KeptCommands {
+    answers: OnceLock<Arc<dyn BackendAnswers>>,
+    open: Mutex<Vec<u64>>,
+}
+
+impl Backend for KeptCommands {
+    fn ask(&self, _: GroupSet, _: &mut Vec<u8>, _: OnBackendAnswer) -> Result<(), CommandFailure> {
+        unreachable!("the Redis gateway has tokens");
+    }
+
+    fn start(&self, answers: Arc<dyn BackendAnswers>) {
+        assert!(self.answers.set(answers).is_ok());
+    }
+
+    fn submit(&self, _: GroupSet, _: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy> {
+        self.open.lock().unwrap().push(token);
+        Ok(())
+    }
+}
+
+impl KeptCommands {
+    fn open(&self) -> usize {
+        self.open.lock().unwrap().len()
+    }
+
+    /// Waits until so many commands are there, and sees that no more come.
+    fn await_just(&self, count: usize) {
+        let until = Instant::now() + Duration::from_secs(20);
+        while self.open() < count {
+            assert!(Instant::now() < until, "{} of {count} commands came", self.open());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(A_WHILE);
+        assert_eq!(self.open(), count);
+    }
+
+    /// Answers the oldest commands with so many bytes each.
+    fn answer(&self, count: usize, bytes: usize) {
+        let tokens: Vec<u64> = self.open.lock().unwrap().drain(..count).collect();
+        let mut answer = format!("${bytes}\r\n").into_bytes();
+        answer.resize(answer.len() + bytes, b'x');
+        answer.extend_from_slice(b"\r\n");
+        let shown = ServiceAnswer::borrowed(Outcome::Executed, &answer[..]);
+        let answers = self.answers.get().unwrap();
+        tokens.iter().for_each(|token| answers.answer(*token, shown.clone()));
+    }
+}
+
+struct KeptGateway {
+    gateway: RedisGateway,
+    backend: Arc<KeptCommands>,
+}
+
+impl KeptGateway {
+    fn start() -> Self {
+        let backend = Arc::new(KeptCommands::default());
+        let status = Arc::new(LocalBackend::new(1, 1));
+        let server =
+            Arc::new(StoreServer::new(Partitions::by_slot(1).into(), 100, 0, None, status));
+        let config = RedisGatewayConfig::new(([127, 0, 0, 1], 0).into(), 1);
+        let gateway = redis::start(config, Arc::clone(&backend), server).expect("a free port");
+        Self { gateway, backend }
+    }
+
+    /// A client that has asked for a value.
+    fn client(&self) -> BufReader<TcpStream> {
+        let mut stream = TcpStream::connect(self.gateway.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(b"GET a\r\n").unwrap();
+        BufReader::new(stream)
+    }
+}
+
+/// Reads a value of so many bytes.
+fn read_value(client: &mut BufReader<TcpStream>, bytes: usize) {
+    let mut line = String::new();
+    client.read_line(&mut line).expect("an answer in time");
+    assert_eq!(line.trim_end(), format!("${bytes}"));
+    client.read_exact(&mut vec![0; bytes + 2]).expect("all of it");
+}
+
+#[test]
+fn of_answers_whose_size_nobody_knows_few_are_asked_for_at_a_time() {
+    let _limit = amcast_test_policy::time_limit();
+    let gateway = KeptGateway::start();
+    let backend = &gateway.backend;
+    let mut clients: Vec<_> = (0..20).map(|_| gateway.client()).collect();
+    backend.await_just(8);
+    // One place is free, and there is one more, since the answer was small.
+    backend.answer(1, 10);
+    backend.await_just(9);
+    backend.answer(1, 10);
+    backend.await_just(10);
+    // After a large answer there are as many as at first.
+    backend.answer(1, 1 << 20);
+    backend.await_just(9);
+    backend.answer(9, 1 << 20);
+    backend.await_just(8);
+    backend.answer(8, 10);
+    for client in &mut clients {
+        let mut line = String::new();
+        client.read_line(&mut line).expect("every client has its answer");
+    }
+}
+
+#[test]
+fn large_answers_are_asked_for_as_room_for_them_comes_and_small_ones_at_once() {
+    let _limit = amcast_test_policy::time_limit();
+    let gateway = KeptGateway::start();
+    let (backend, large) = (&gateway.backend, (4 << 20) - 100);
+    let mut small = gateway.client();
+    backend.await_just(1);
+    backend.answer(1, 10);
+    read_value(&mut small, 10);
+    let mut clients: Vec<_> = (0..9).map(|_| gateway.client()).collect();
+    backend.await_just(9);
+    backend.answer(9, large);
+    // Now it is known how large they are: of nine answers eight are asked for.
+    for client in &mut clients {
+        read_value(client, large);
+        client.get_mut().write_all(b"GET a\r\n").unwrap();
+    }
+    backend.await_just(8);
+    small.get_mut().write_all(b"GET b\r\nSET c 1\r\n").unwrap();
+    backend.await_just(10);
+    backend.answer(1, large);
+    backend.await_just(10);
+    backend.answer(7, large);
+    backend.answer(2, 10);
+    backend.answer(1, large);
+    clients.iter_mut().for_each(|client| read_value(client, large));
+    (0..2).for_each(|_| read_value(&mut small, 10));
+}
+
+#[test]
+fn the_place_of_a_client_that_is_cut_off_is_free_after_a_second_and_its_turn_at_once() {
+    let _limit = amcast_test_policy::time_limit();
+    let gateway = KeptGateway::start();
+    let backend = &gateway.backend;
+    let mut placed: Vec<_> = (0..8).map(|_| gateway.client()).collect();
+    backend.await_just(8);
+    let _waiting: Vec<_> = (0..5).map(|_| gateway.client()).collect();
+    std::thread::sleep(A_WHILE);
+    let mut admin = TcpStream::connect(gateway.gateway.address()).unwrap();
+    admin.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    admin.write_all(b"CLIENT KILL TYPE normal SKIPME yes\r\n").unwrap();
+    let mut killed = String::new();
+    BufReader::new(admin).read_line(&mut killed).expect("an answer");
+    assert_eq!(killed, ":13\r\n");
+    assert_eq!(placed[0].read(&mut [0]).unwrap_or(0), 0, "it is closed");
+    let begun = Instant::now();
+    let _next = gateway.client();
+    while backend.open() < 9 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "nobody gives the places back");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(begun.elapsed() >= Duration::from_millis(700), "the nodes are still at work");
+    backend.await_just(9);
+}
