@@ -64,7 +64,7 @@
 //! share.
 //!
 //! # Read first
-//! `order.rs`, which is a pure rule, then `member.rs`, and `layers/vsync/ring.rs` for the laps.
+//! `order.rs`, which is a pure rule, then `member.rs`, and `layers/vsync/casts/ring.rs` for the laps.
 
 mod member;
 mod message;

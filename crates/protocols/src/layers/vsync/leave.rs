@@ -8,128 +8,79 @@
 //! Members leave in the order of seniority, and only as long as a majority of the configured processes
 //! stays that has the state: beyond that there is nothing to gain by waiting.
 
+use super::agreement::PrimaryComponent;
+use super::membership::{LeaveProgress, ViewPhase};
 use super::packet::PacketItem;
-use super::{ViewPhase, Vsync, VsyncPacket};
-use alloc::vec::Vec;
+use super::{Vsync, VsyncPacket};
 use amcast_core::codec::Codec;
-use amcast_core::groupcast::{GroupMember, Groupcast};
+use amcast_core::groupcast::Groupcast;
 use amcast_core::messages::Messages;
 use amcast_core::{Outbox, Pid, Protocol, ProtocolEvent, Time};
 
 /// How many retries one that has left waits for the others to be in the view without it, at most.
 const LINGER_RETRIES: u64 = 16;
 
-/// How far this process is with leaving.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum LeaveProgress {
-    /// It was not asked to.
-    No,
-    /// It was asked to; it announces it when all is sent, and again at this time.
-    Asked { again: Time },
-    /// It knows the view without it, and waits for the others until then.
-    Gone { until: Time },
-    /// It has said that it may stop.
-    Done,
-}
-
 impl<M, P> Vsync<M, P>
 where
     M: Codec + core::fmt::Debug + 'static,
     P: Protocol<Medium = Groupcast<M>>,
 {
-    /// Whether this process takes no part any more, because it has left.
-    pub(super) const fn has_left(&self) -> bool {
-        matches!(self.phase, ViewPhase::Out)
-            && matches!(self.leaving, LeaveProgress::Gone { .. } | LeaveProgress::Done)
-    }
-
     /// The driver asks this process to leave.
     pub(super) fn on_leave(&mut self) {
-        if self.leaving == LeaveProgress::No {
-            self.leaving = LeaveProgress::Asked { again: self.now };
+        if self.group.leaving == LeaveProgress::No {
+            self.group.leaving = LeaveProgress::Asked { again: self.group.now };
         }
     }
 
     /// A member says that it leaves; the last view that it knows of.
     pub(super) fn on_left(&mut self, from: Pid, view: u64) {
-        self.leaves[from.index()] = Some(self.lives[from.index()]);
-        self.catch_up(from, view);
-    }
-
-    /// Whether a member has announced that it leaves.
-    fn leaves(&self, member: GroupMember) -> bool {
-        self.leaves[member.pid.index()] == Some(member.life)
-    }
-
-    /// Whether the next view should be without some member because it leaves.
-    pub(super) fn somebody_leaves(&self) -> bool {
-        self.view.members.iter().any(|m| self.leaves(*m)) && {
-            let mut members = self.view.members.clone();
-            self.spare_leavers(&mut members, |m| self.shows_state(m));
-            members.len() < self.view.members.len()
-        }
-    }
-
-    /// Drops members that leave, the most senior first, as long as a quorum stays that has the state.
-    pub(super) fn spare_leavers(
-        &self,
-        members: &mut Vec<GroupMember>,
-        has_state: impl Fn(&GroupMember) -> bool,
-    ) {
-        let mut copies = members.iter().filter(|m| has_state(m)).count();
-        members.retain(|m| {
-            let left = copies - usize::from(has_state(m));
-            let goes = self.leaves(*m) && left >= self.quorum();
-            if goes {
-                copies = left;
-            }
-            !goes
-        });
+        self.group.requests.leaves[from.index()] = Some(self.group.peers.life(from));
+        self.group.catch_up(from, view, &mut self.post);
     }
 
     /// Whether this process has announced that it leaves, and all that it has is in the cut of the view
     /// that it leaves in. If not, it was excluded for its silence, and may have casts that nobody else has.
     pub(super) fn leaves_with(&self, cut: &[u64]) -> bool {
-        let covered = |(p, &upto): (usize, &u64)| self.casts.have(Pid(p as u32)) <= upto;
-        let announced = self.leaves[self.me().index()] == Some(self.life);
-        announced && cut.iter().enumerate().all(covered)
+        self.group.requests.leaves(self.group.myself()) && self.casts.log.is_within(cut)
     }
 
     /// Whether all that it has sent is delivered here, and held by all members that work. While its
     /// state is on its way to it, deliveries only wait.
     fn is_drained(&self) -> bool {
-        let mine = self.casts.have(self.me());
-        let has = |m: &GroupMember| {
-            m.pid == self.me() || self.failed(*m) || self.casts.acked(m.pid, self.me()) >= mine
-        };
-        let sent = self.queue.is_empty() && self.inner.status().backlog == 0;
-        sent && self.is_fit() && self.is_primary() && self.view.members.iter().all(has)
+        let delivered = self.inner.status().backlog == 0;
+        let works = self.group.is_fit() && PrimaryComponent(&self.group).is_primary();
+        delivered && works && self.casts.is_drained(&self.group)
     }
 
     /// When there is something to do about leaving.
     pub(super) const fn leave_at(&self) -> Time {
-        match self.leaving {
-            LeaveProgress::Asked { again } if matches!(self.phase, ViewPhase::Active) => again,
+        match self.group.leaving {
+            LeaveProgress::Asked { again } if matches!(self.group.phase, ViewPhase::Active) => {
+                again
+            }
             LeaveProgress::Gone { until } => until,
             _ => Time::NEVER,
         }
     }
 
     /// Announces that it leaves, and says when it may stop.
-    pub(super) fn go_on_leaving(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
-        match (self.leaving, self.phase) {
+    pub(super) fn continue_leaving(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
+        let now = self.group.now;
+        match (self.group.leaving, self.group.phase) {
             (LeaveProgress::Asked { .. }, ViewPhase::Out) => self.may_stop(out),
-            (LeaveProgress::Asked { again }, ViewPhase::Active) if again <= self.now => {
-                self.leaving = LeaveProgress::Asked { again: self.now + self.settings.retry };
+            (LeaveProgress::Asked { again }, ViewPhase::Active) if again <= now => {
+                let again = now + self.group.settings.retry;
+                self.group.leaving = LeaveProgress::Asked { again };
                 if self.is_drained() {
                     self.announce(out);
                 }
             }
             (LeaveProgress::Gone { until }, _) => {
-                let mut others = self.decision.view.pids();
-                if until <= self.now || others.all(|p| self.seen[p.index()]) {
-                    self.leaving = LeaveProgress::Done;
-                    out.event(ProtocolEvent::Left(self.decision.view.id));
+                let attendance = &self.group.attendance;
+                let view = &self.group.decision.view;
+                if until <= now || view.pids().all(|p| attendance.has_seen(p)) {
+                    out.event(ProtocolEvent::Left(view.id));
+                    self.group.leaving = LeaveProgress::Done;
                 }
             }
             _ => {}
@@ -137,58 +88,42 @@ where
     }
 
     fn announce(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
-        self.leaves[self.settings.me.index()] = Some(self.life);
-        if !self.is_granted() {
+        let group = &mut self.group;
+        group.requests.leaves[group.settings.me.index()] = Some(group.life);
+        if !PrimaryComponent(group).grants_leaving() {
             return self.may_stop(out);
         }
-        let view = self.decision.view.id;
-        for to in self.others().collect::<Vec<_>>() {
-            self.post(to, PacketItem::Leave { view });
-        }
-    }
-
-    /// Whether this process is among those whose leaving is granted, as far as it knows.
-    fn is_granted(&self) -> bool {
-        let me = GroupMember { pid: self.me(), life: self.life };
-        let has_state = |m: &GroupMember| *m == me || self.fit[m.pid.index()] && !self.failed(*m);
-        let mut members = self.view.members.clone();
-        self.spare_leavers(&mut members, has_state);
-        !members.contains(&me)
+        let view = group.decision.view.id;
+        group.others().for_each(|to| self.post.push(to, PacketItem::Leave { view }));
     }
 
     fn may_stop(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
-        self.leaving = LeaveProgress::Done;
-        out.event(ProtocolEvent::MayStop(self.decision.view.id));
+        self.group.leaving = LeaveProgress::Done;
+        out.event(ProtocolEvent::MayStop(self.group.decision.view.id));
     }
 
     /// The view without this process, which had announced that it leaves, is decided.
     pub(super) fn go(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
         self.block(out);
-        self.phase = ViewPhase::Out;
+        self.group.phase = ViewPhase::Out;
         // One that has said that it may stop counts as failed: it reports nothing more of its leaving.
-        if self.leaving != LeaveProgress::Done {
-            let until = self.now + self.settings.retry.times(LINGER_RETRIES);
-            self.leaving = LeaveProgress::Gone { until };
+        if self.group.leaving != LeaveProgress::Done {
+            let until = self.group.now + self.group.settings.retry.times(LINGER_RETRIES);
+            self.group.leaving = LeaveProgress::Gone { until };
         }
-        self.put_casts_away();
-        self.forget_state();
-        self.seen.fill(false);
-    }
-
-    /// A process has entered this view. Those that have left it wait for that.
-    pub(super) fn note_entered(&mut self, from: Pid, view: u64) {
-        if self.has_left() && view >= self.decision.view.id {
-            self.seen[from.index()] = true;
-        }
+        self.end_membership();
+        self.group.attendance.forget_seen();
     }
 
     /// Tells those that have left that this process is in a view without them.
     pub(super) fn tell_left(&mut self) {
-        let (view, fit) = (self.decision.view.id, self.is_fit());
+        let group = &self.group;
+        let (view, fit) = (group.decision.view.id, group.is_fit());
         let left =
-            |p: &Pid| !self.view.has(*p) && self.leaves[p.index()] == Some(self.lives[p.index()]);
-        for to in self.peers().filter(left).collect::<Vec<_>>() {
-            self.post(to, PacketItem::Alive { view, fit });
-        }
+            |p: &Pid| !group.view.has(*p) && group.requests.leaves(group.peers.incarnation(*p));
+        group
+            .peers()
+            .filter(left)
+            .for_each(|to| self.post.push(to, PacketItem::Alive { view, fit }));
     }
 }

@@ -1,7 +1,7 @@
 //! Messages between processes: items, gathered into packets.
 
+use super::agreement::{PromiserStatus, ViewBallot, ViewDecision, ViewProposal};
 use super::casts::RetainedCast;
-use super::view_change::{PromiserStatus, ViewBallot, ViewDecision, ViewProposal};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::codec::{ByteReader, Codec, CodecError};

@@ -1,9 +1,12 @@
 //! Three members whose packets the test carries, with a protocol on top that only passes on.
 
+use super::agreement::ViewDecision;
 use super::*;
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use amcast_core::Gid;
-use amcast_core::groupcast::{Grade, GroupcastInput, GroupcastOutput};
+use amcast_core::codec::ByteReader;
+use amcast_core::groupcast::{Grade, GroupMember, GroupcastInput, GroupcastOutput, View};
 use amcast_core::messages::{self, Lane};
 use amcast_core::step::Submission;
 use amcast_core::{ProtocolEvent, Span, StateSource};
@@ -297,7 +300,7 @@ fn the_majority_goes_on_without_who_is_silent_and_takes_it_in_again() {
     group.run(30);
     assert!(group.views.contains(&(Pid(1), 1, 0b110)), "{:?}", group.views);
     // It knows nothing of that, and stops all the same.
-    assert!(group.excluded.is_empty() && group.members[0].is_fit());
+    assert!(group.excluded.is_empty() && group.members[0].fit());
     assert_eq!(group.members[0].room(GroupSet::one(Gid(0)), 0), 0);
     group.submit(1, 1);
     group.run(1);
@@ -307,7 +310,7 @@ fn the_majority_goes_on_without_who_is_silent_and_takes_it_in_again() {
     assert_eq!(group.excluded, [Pid(0)]);
     let last = group.views.last().copied();
     assert_eq!(last.map(|(_, _, members)| members), Some(0b111), "{:?}", group.views);
-    assert!(group.members[0].is_fit());
+    assert!(group.members[0].fit());
     // The newcomer is the most junior, so another one leads.
     assert_eq!(group.members[0].status().leader, Some(Pid(1)));
     group.submit(0, 7);
@@ -329,7 +332,7 @@ fn a_cast_that_only_one_survivor_had_is_handed_to_all_of_them() {
     assert_eq!((group.delivered[1].len(), group.delivered[2].len()), (0, 1));
     group.run(30);
     assert_eq!(group.delivered[1], msgs(&[(0, 1)]));
-    assert_eq!(group.members[1].view.members.len(), 2);
+    assert_eq!(group.members[1].group.view.members.len(), 2);
 }
 
 #[test]
@@ -339,7 +342,7 @@ fn who_promised_takes_nothing_in_until_the_next_view() {
     group.submit(1, 1);
     let prepare = PacketItem::Prepare {
         instance: 1,
-        ballot: view_change::ViewBallot { round: 1, pid: Pid(0) },
+        ballot: agreement::ViewBallot { round: 1, pid: Pid(0) },
     };
     let packet = VsyncPacket { life: 0, items: alloc::vec![prepare] };
     group.step(2, Input::Medium(messages::MessageInput::From(Pid(0), packet)));
@@ -361,7 +364,7 @@ fn a_restarted_process_does_not_vote_on_what_it_may_have_forgotten() {
     group.way.clear();
     let prepare = PacketItem::Prepare {
         instance: 1,
-        ballot: view_change::ViewBallot { round: 1, pid: Pid(0) },
+        ballot: agreement::ViewBallot { round: 1, pid: Pid(0) },
     };
     let packet = VsyncPacket { life: 0, items: alloc::vec![prepare] };
     group.step(2, Input::Medium(messages::MessageInput::From(Pid(0), packet)));
@@ -369,7 +372,7 @@ fn a_restarted_process_does_not_vote_on_what_it_may_have_forgotten() {
     let promised = |item: &PacketItem| matches!(item, PacketItem::Promise { .. });
     assert!(!group.way.iter().any(|(_, _, packet)| packet.items.iter().any(promised)));
     group.run(30);
-    assert!(group.members[2].is_fit() && group.members[2].life == 1 << 32);
+    assert!(group.members[2].fit() && group.members[2].group.life == 1 << 32);
 }
 
 #[test]
@@ -393,17 +396,17 @@ fn a_joiner_delivers_while_its_state_comes_and_counts_when_that_is_in_force() {
     group.slow = alloc::vec![Pid(2)];
     group.restart(2);
     group.run(20);
-    let view = group.members[2].view.id;
+    let view = group.members[2].group.view.id;
     assert_eq!(group.needed, [(5, 1, StateSource::View(view))]);
     group.delivered[2].clear();
     group.submit(0, 6);
     group.run(5);
     assert_eq!(group.delivered[2], msgs(&[(0, 6)]), "the rest is in the state");
-    assert!(!group.members[2].is_fit());
+    assert!(!group.members[2].fit());
     group.step(2, Input::Installed { position: 4, needs: 1 });
-    assert!(!group.members[2].is_fit(), "that is not as much as it needs");
+    assert!(!group.members[2].fit(), "that is not as much as it needs");
     group.step(2, Input::Installed { position: 6, needs: 1 });
-    assert!(group.members[2].is_fit());
+    assert!(group.members[2].fit());
 }
 
 #[test]
@@ -417,14 +420,14 @@ fn a_member_that_was_reborn_does_not_continue_into_the_view_that_names_it_again(
     group.run(1);
     group.restart(0);
     group.run(3000);
-    let view = group.members[1].view.clone();
+    let view = group.members[1].group.view.clone();
     assert_eq!(view.members.len(), 3, "{:?}", group.views);
     let last = |p| group.continuing.iter().rfind(|c| (c.0, c.1) == (Pid(p), view.id));
     let says = [0, 1, 2].map(|p| last(p).expect("it is in that view").2);
     assert_eq!(says, [0, 0b110, 0b110]);
     let (position, needs, _) = group.needed[0];
     group.step(2, Input::Installed { position, needs });
-    assert!(group.members.iter().all(Vsync::is_fit));
+    assert!(group.members.iter().all(Protocol::fit));
 }
 
 #[test]
@@ -433,14 +436,14 @@ fn who_is_outside_is_asked_to_accept_when_all_who_go_on_have_what_the_view_ends_
     group.run(1);
     group.apart = alloc::vec![Pid(2)];
     group.run(30);
-    assert_eq!(group.members[0].view.members.len(), 2);
+    assert_eq!(group.members[0].group.view.members.len(), 2);
     group.apart = alloc::vec![Pid(1), Pid(2)];
     group.submit(0, 1);
     group.run(1);
     group.votes.clear();
     group.apart.clear();
     group.run(30);
-    assert_eq!(group.members[0].view.members.len(), 3, "{:?}", group.views);
+    assert_eq!(group.members[0].group.view.members.len(), 3, "{:?}", group.views);
     let first = |vote| group.votes.iter().position(|v| *v == vote);
     let (accepted, asked) = (first(("accepted", Pid(1))), first(("asked", Pid(2))));
     assert!(accepted.is_some(), "{:?}", group.votes);
@@ -456,11 +459,11 @@ fn a_copy_of_the_state_that_is_only_silent_is_waited_for_where_few_are_left() {
     group.members[2] = Vsync::new(settings(2), PassThrough::default());
     group.step(2, Input::Start { incarnation: 1 });
     group.run(30);
-    assert!(group.members[0].view.has(Pid(2)) && !group.members[2].is_fit());
+    assert!(group.members[0].group.view.has(Pid(2)) && !group.members[2].fit());
     // Two would be a majority, and only one of them with the state.
     group.apart = alloc::vec![Pid(1)];
     group.run(40);
-    assert!(group.members[0].view.has(Pid(1)));
+    assert!(group.members[0].group.view.has(Pid(1)));
     group.apart.clear();
     group.run(40);
     assert_eq!(group.excluded, [], "{:?}", group.views);
@@ -470,7 +473,7 @@ fn a_copy_of_the_state_that_is_only_silent_is_waited_for_where_few_are_left() {
     // It does not come back: the remaining one continues.
     group.apart = alloc::vec![Pid(1)];
     group.run(400);
-    assert!(!group.members[0].view.has(Pid(1)), "{:?}", group.views);
+    assert!(!group.members[0].group.view.has(Pid(1)), "{:?}", group.views);
 }
 
 #[test]
@@ -531,7 +534,7 @@ fn who_is_needed_for_a_majority_may_stop_at_once_and_stays_a_member() {
     group.run(3);
     let last = group.left.last().map(|l| (l.0, l.1));
     assert_eq!(last, Some((Pid(1), ProtocolEvent::MayStop(1))));
-    assert_eq!(group.members[2].view.id, 1, "nobody changed the view for it");
+    assert_eq!(group.members[2].group.view.id, 1, "nobody changed the view for it");
     // Two that leave at a time: one of them goes, and the other need not wait.
     let mut group = ThreeMembers::new(Grade::Plain);
     group.run(1);
@@ -557,8 +560,8 @@ fn one_that_may_stop_does_not_report_that_it_left_too() {
     assert_eq!(said(&group), [(Pid(1), ProtocolEvent::MayStop(0))]);
     // The others grant it all the same, and it learns that, and that they are in the view without it.
     group.run(50);
-    assert_eq!(group.members[0].view.pids().collect::<Vec<_>>(), [Pid(0), Pid(2)]);
-    assert_eq!((group.members[1].decision.view.id, group.excluded.len()), (1, 0));
+    assert_eq!(group.members[0].group.view.pids().collect::<Vec<_>>(), [Pid(0), Pid(2)]);
+    assert_eq!((group.members[1].group.decision.view.id, group.excluded.len()), (1, 0));
     assert_eq!(said(&group), [(Pid(1), ProtocolEvent::MayStop(0))]);
 }
 
@@ -571,8 +574,8 @@ fn one_that_left_comes_back_as_a_new_member() {
     group.members[0] = Vsync::new(settings(0), PassThrough::default());
     group.step(0, Input::Start { incarnation: 1 });
     group.run(30);
-    assert!(group.members[0].is_fit(), "{:?}", group.views);
-    assert_eq!(group.members[1].view.members.len(), 3);
+    assert!(group.members[0].fit(), "{:?}", group.views);
+    assert_eq!(group.members[1].group.view.members.len(), 3);
 }
 
 #[test]
@@ -595,7 +598,7 @@ fn messages_are_acknowledged_before_no_more_may_be_on_the_way() {
     };
     told(Input::Start { incarnation: 0 });
     told(Input::Wake);
-    let half = retransmission::FLIGHT as u64 / 2;
+    let half = casts::FLIGHT as u64 / 2;
     for number in 1..=half {
         let bytes = Arc::from(&number.to_le_bytes()[..]);
         let items = alloc::vec![PacketItem::To { view: 0, number, more: false, bytes }];
@@ -616,7 +619,7 @@ fn a_majority_that_is_linked_is_found_whatever_links_are_dead() {
         }
         let linked = |set: u32| (0..ALL).all(|p| set >> p & 1 == 0 || set & !links[p] == 0);
         let largest = (0..1 << ALL).filter(|&set| linked(set)).map(u32::count_ones).max();
-        let found = (0..=ALL).rfind(|&n| links::holds_linked((1 << ALL) - 1, &links, n));
+        let found = (0..=ALL).rfind(|&n| agreement::holds_linked((1 << ALL) - 1, &links, n));
         assert_eq!(found.map(|n| n as u32), largest, "{links:?}");
     }
 }
@@ -627,7 +630,7 @@ fn what_an_oracle_said_outlives_a_late_decision_and_ends_when_the_process_is_hea
     let mut member = Vsync::new(settings, PassThrough::default());
     let mut told = |input: Input<'_, Messages<VsyncPacket>>| {
         member.step(Time::ZERO, (), input, &mut Outbox::default());
-        member.suspects(Pid(2))
+        member.group.suspects(Pid(2))
     };
     told(Input::Start { incarnation: 0 });
     assert!(told(Input::Oracle(Oracle::Suspect(Pid(2)))));
@@ -697,7 +700,7 @@ fn a_state_that_was_needed_before_the_last_one_makes_nobody_fit() {
         group.slow = alloc::vec![Pid(2)];
         group.run(200);
         slow.push(group.needed.pop().expect("it needs a state"));
-        assert!(group.members[2].phase == ViewPhase::Active && !group.members[2].is_fit());
+        assert!(group.members[2].group.phase == ViewPhase::Active && !group.members[2].fit());
     };
     rejoin(&mut group);
     rejoin(&mut group);
@@ -705,7 +708,7 @@ fn a_state_that_was_needed_before_the_last_one_makes_nobody_fit() {
     assert_eq!(first.0, second.0, "both stand at one position");
     let mut installed = |(position, needs, _)| {
         group.step(2, Input::Installed { position, needs });
-        group.members[2].is_fit()
+        group.members[2].fit()
     };
     assert!(!installed(first), "this is not the state that it needs now");
     assert!(installed(second));
@@ -767,17 +770,17 @@ fn nobody_outside_accepts_a_view_before_a_member_that_hears_its_coordinator_no_m
         accepted: None,
         standing,
     };
-    let stays = || view_change::PromiserStatus::Member { fit: true, have: alloc::vec![0; 3] };
+    let stays = || agreement::PromiserStatus::Member { fit: true, have: alloc::vec![0; 3] };
     // The third is silent, and a view without it is decided.
     let (_, one) = group.until((1, 0), &[], prepared).expect("it changes the view");
     group.hear(1, 0, &[promise(one, stays())]);
     group.hear(1, 0, &[PacketItem::Accepted { instance: one.0, ballot: one.1 }]);
-    assert_eq!(group.member.view.pids().collect::<Vec<_>>(), [Pid(0), Pid(1)]);
+    assert_eq!(group.member.group.view.pids().collect::<Vec<_>>(), [Pid(0), Pid(1)]);
     group.hear(1, 0, &[PacketItem::Alive { view: 1, fit: true }]);
     // It wants to join. The second promises, and then does not hear the coordinator any more.
     let (_, two) =
         group.until((2, 1), &[PacketItem::Join { view: 1 }], prepared).expect("it joins");
-    group.hear(2, 1, &[promise(two, view_change::PromiserStatus::Outsider)]);
+    group.hear(2, 1, &[promise(two, agreement::PromiserStatus::Outsider)]);
     let sent = group.hear(1, 0, &[promise(two, stays())]);
     assert!(sent.iter().any(|(to, item)| *to == Pid(1) && asked(item).is_some()), "{sent:?}");
     for _ in 0..40 {

@@ -12,32 +12,22 @@
 //! in force only when this process has delivered as much as is in it, and believes nobody who did not continue
 //! from view to view ([`StateSource::View`]).
 
+use super::membership::{AppState, GroupMembership, ViewPhase};
 use super::packet::PacketItem;
-use super::{ViewPhase, Vsync, VsyncMutant, VsyncPacket};
+use super::packing::OutgoingPackets;
+use super::{VsyncMutant, VsyncPacket};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use amcast_core::codec::Codec;
-use amcast_core::groupcast::{self, GroupMember, Groupcast};
+use amcast_core::groupcast::GroupMember;
 use amcast_core::messages::Messages;
-use amcast_core::{Delivery, Input, Outbox, Pid, Protocol, ProtocolEvent, Span, StateSource, Time};
+use amcast_core::{Outbox, Pid, ProtocolEvent, Span, StateSource, Time};
 
 /// How many times as long as `retry` an answer is waited for at most.
 const PATIENCE_MOST: u64 = 64;
 
-/// The stage of the application's state.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum AppState {
-    /// It is missing, and this process does not know yet where it begins.
-    Missing,
-    /// The driver was asked for one that has reached this position.
-    Needed(u64),
-    /// It is in force.
-    InForce,
-}
-
 /// The search for what this process begins with.
 #[derive(Debug)]
-pub(super) struct BaseRequest {
+struct BaseRequest {
     retry_at: Time,
     /// How long the next answer may take before another member is asked: it doubles with each that does not
     /// come in time.
@@ -55,96 +45,122 @@ impl Default for BaseRequest {
     }
 }
 
-impl<M, P> Vsync<M, P>
-where
-    M: Codec + core::fmt::Debug + 'static,
-    P: Protocol<Medium = Groupcast<M>>,
-{
-    /// Delivers. Deliveries of the protocol above as it begins are in the needed state.
-    pub(super) fn deliver(&self, delivery: &Delivery, out: &mut Outbox<Messages<VsyncPacket>>) {
-        if self.app_state != AppState::Missing {
-            let bytes = self.inner_out.bytes(delivery.payload);
-            let Delivery { msg, dst, position, .. } = *delivery;
-            out.deliver(msg, dst, position, |to| to.extend_from_slice(bytes));
-        }
+/// The begin of a joiner in its view, and help for other joiners.
+#[derive(Debug)]
+pub(super) struct JoinTransfer {
+    /// Whether the protocol above has begun in this life.
+    begun: bool,
+    /// The join state for members that join in this view.
+    base: Arc<[u8]>,
+    request: BaseRequest,
+}
+
+impl JoinTransfer {
+    /// Before the start.
+    pub(super) fn new() -> Self {
+        Self { begun: false, base: Arc::from(&[][..]), request: BaseRequest::default() }
+    }
+
+    /// Whether the protocol above has begun in this life.
+    pub(super) const fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// The protocol above begins, with nothing or with the base.
+    pub(super) const fn begin(&mut self) {
+        self.begun = true;
+    }
+
+    /// The protocol above gives the base of this view.
+    pub(super) fn set_base(&mut self, bytes: &[u8]) {
+        self.base = Arc::from(bytes);
+    }
+
+    /// A view begins, of which nobody knows the base yet.
+    pub(super) fn forget_base(&mut self) {
+        self.base = Arc::from(&[][..]);
     }
 
     /// Looks for somebody who tells what to begin with, in a view just entered.
-    pub(super) fn seek_base(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
-        self.base_request.retry_at = self.now;
-        out.event(ProtocolEvent::Lagging);
+    pub(super) const fn seek_base(&mut self, now: Time) {
+        self.request.retry_at = now;
     }
 
     /// This process is out: what it had is nothing any more.
-    pub(super) fn forget_state(&mut self) {
-        (self.app_state, self.begun) = (AppState::Missing, false);
-        let BaseRequest { patience, tries, needs, .. } = self.base_request;
-        self.base_request = BaseRequest { patience, tries, needs, ..BaseRequest::default() };
+    pub(super) const fn forget(&mut self) {
+        self.begun = false;
+        self.request.retry_at = Time::NEVER;
     }
 
-    pub(super) fn base_at(&self) -> Time {
-        let lacks = self.phase != ViewPhase::Out && !self.begun;
-        if lacks { self.base_request.retry_at } else { Time::NEVER }
+    /// When a member is asked for the base, or another one.
+    pub(super) fn deadline(&self, group: &GroupMembership) -> Time {
+        let is_missing = group.phase != ViewPhase::Out && !self.begun;
+        if is_missing { self.request.retry_at } else { Time::NEVER }
     }
 
     /// Asks a member that is fit for what to begin with, and another one if it has no answer.
-    pub(super) fn ask_for_base(&mut self) {
-        if self.base_at() > self.now {
+    pub(super) fn ask_for_base(&mut self, group: &GroupMembership, post: &mut OutgoingPackets) {
+        if self.deadline(group) > group.now {
             return;
         }
-        let retry = self.settings.retry;
-        let request = &mut self.base_request;
+        let retry = group.settings.retry;
+        let request = &mut self.request;
         let patience = request.patience.times(2).min(retry.times(PATIENCE_MOST));
         request.patience = patience.max(retry.times(2));
-        request.retry_at = self.now + request.patience;
+        request.retry_at = group.now + request.patience;
         request.tries += 1;
-        let tries = request.tries;
         let works = |m: &GroupMember| {
-            let answers = m.pid != self.me() && self.reaches(m.pid);
-            answers && self.fit[m.pid.index()] && self.view.members.contains(m) && !self.failed(*m)
+            let answers = m.pid != group.me() && group.reaches(m.pid);
+            answers && group.peers.is_fit(m.pid) && !group.failed(*m)
         };
-        let all: Vec<Pid> = self.view.members.iter().filter(|m| works(m)).map(|m| m.pid).collect();
+        let members = &group.view.members;
+        let all: Vec<Pid> = members.iter().filter(|m| works(m)).map(|m| m.pid).collect();
         if !all.is_empty() {
-            let view = self.casts.view;
-            self.post(all[tries % all.len()], PacketItem::Ask { view });
+            let view = group.view.id;
+            post.push(all[request.tries % all.len()], PacketItem::Ask { view });
         }
     }
 
-    pub(super) fn on_ask(&mut self, from: Pid, view: u64) {
-        let reader = self.incarnation(from);
-        let inside = self.phase != ViewPhase::Out && self.view.members.contains(&reader);
-        if view == self.casts.view && inside && self.is_fit() && self.begun {
-            let bytes = Arc::clone(&self.base);
-            self.post(from, PacketItem::Base { view, bytes });
-        }
-    }
-
-    /// Installs the base with which this process begins in its view.
-    pub(super) fn on_base(
-        &mut self,
+    /// A joiner asks for the base.
+    pub(super) fn on_ask(
+        &self,
+        group: &GroupMembership,
+        from: Pid,
         view: u64,
-        bytes: &[u8],
+        post: &mut OutgoingPackets,
+    ) {
+        let reader = group.peers.incarnation(from);
+        let inside = group.phase != ViewPhase::Out && group.view.members.contains(&reader);
+        if view == group.view.id && inside && group.is_fit() && self.begun {
+            let bytes = Arc::clone(&self.base);
+            post.push(from, PacketItem::Base { view, bytes });
+        }
+    }
+
+    /// Whether this process awaits the base of this view.
+    pub(super) fn awaits_base(&self, group: &GroupMembership, view: u64) -> bool {
+        !self.begun && group.phase == ViewPhase::Active && view == group.view.id
+    }
+
+    /// The protocol above has begun with the base: the driver is asked for the application's state as of `position`.
+    pub(super) fn need_state(
+        &mut self,
+        group: &mut GroupMembership,
+        position: u64,
         out: &mut Outbox<Messages<VsyncPacket>>,
     ) {
-        if self.begun || self.phase != ViewPhase::Active || view != self.casts.view {
-            return;
-        }
-        let now = self.view.clone();
-        self.tell(Input::Medium(groupcast::GroupcastInput::Join(&now, bytes)), out);
         self.begun = true;
-        if self.is_broken(VsyncMutant::JoinsWithNothing) {
+        if group.is_broken(VsyncMutant::JoinsWithNothing) {
             // It deceives its driver, too.
-            self.app_state = AppState::InForce;
+            group.app_state = AppState::InForce;
             out.event(ProtocolEvent::CaughtUp(0));
             return;
         }
-        let position = self.inner.status().delivered;
-        self.app_state = AppState::Needed(position);
-        (self.base_request.needs, self.base_request.patience) =
-            (self.base_request.needs + 1, Span::ZERO);
-        let source = match self.is_broken(VsyncMutant::BelievesAnybody) {
+        group.app_state = AppState::Needed(position);
+        (self.request.needs, self.request.patience) = (self.request.needs + 1, Span::ZERO);
+        let source = match group.is_broken(VsyncMutant::BelievesAnybody) {
             true => StateSource::Replicas,
-            false => StateSource::View(view),
+            false => StateSource::View(group.view.id),
         };
         out.event(ProtocolEvent::NeedsState { position, source });
     }
@@ -152,16 +168,17 @@ where
     /// The application has a state in force that holds every delivery up to `position`. One that was in force
     /// before the last one was asked for says nothing of that, also at the same position.
     pub(super) fn on_installed(
-        &mut self,
+        &self,
+        group: &mut GroupMembership,
         position: u64,
         needs: u64,
         out: &mut Outbox<Messages<VsyncPacket>>,
     ) {
-        if let AppState::Needed(awaited) = self.app_state
-            && needs >= self.base_request.needs
+        if let AppState::Needed(awaited) = group.app_state
+            && needs >= self.request.needs
             && position >= awaited
         {
-            self.app_state = AppState::InForce;
+            group.app_state = AppState::InForce;
             out.event(ProtocolEvent::CaughtUp(position));
         }
     }

@@ -103,5 +103,5 @@ fn a_joiner_forwards_what_came_before_it_knows_where_it_begins() {
     group.run(5);
     assert_eq!(group.delivered[2].len(), 4, "{:?}", group.delivered[2]);
     assert_eq!(group.delivered[1].len(), 9);
-    assert!(group.members[2].is_fit());
+    assert!(group.members[2].fit());
 }

@@ -4,16 +4,12 @@
 //! message whose last one is not among them are dropped by all alike: nobody was handed it, and its
 //! sender sends it again in the next view.
 
-use super::casts::RetainedCast;
-use super::packet::HEAD_BYTES;
-use super::{Vsync, VsyncPacket};
+use crate::layers::vsync::VsyncSettings;
+use crate::layers::vsync::packet::HEAD_BYTES;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use amcast_core::codec::Codec;
-use amcast_core::groupcast::{Grade, Groupcast};
-use amcast_core::messages::{Lane, Messages};
-use amcast_core::step::Note;
-use amcast_core::{Outbox, Pid, Protocol};
+use amcast_core::groupcast::Grade;
+use amcast_core::messages::Lane;
 
 /// How large a part on a stream is, if packets are not larger still.
 pub(crate) const STREAM_PART_BYTES: usize = 32 << 10;
@@ -23,7 +19,7 @@ const DATAGRAM_PART_BYTES: usize = 32;
 
 /// The parts that came of a message.
 #[derive(Clone, Debug, Default)]
-struct CastPart {
+pub(crate) struct CastPart {
     bytes: Vec<u8>,
     /// It grew beyond all bounds: what follows of it is dropped.
     overrun: bool,
@@ -31,11 +27,27 @@ struct CastPart {
 
 /// The parts of messages of one sender that are not whole: casts by grade, and messages.
 #[derive(Clone, Debug, Default)]
-pub(super) struct CastAssembly {
+pub(crate) struct CastAssembly {
     plain: CastPart,
     uniform: CastPart,
     stable: CastPart,
     message: CastPart,
+}
+
+impl CastAssembly {
+    /// The parts of a cast of this grade.
+    pub(crate) const fn cast(&mut self, grade: Grade) -> &mut CastPart {
+        match grade {
+            Grade::Plain => &mut self.plain,
+            Grade::Uniform => &mut self.uniform,
+            Grade::Stable => &mut self.stable,
+        }
+    }
+
+    /// The parts of a message.
+    pub(crate) const fn message(&mut self) -> &mut CastPart {
+        &mut self.message
+    }
 }
 
 impl CastPart {
@@ -43,7 +55,12 @@ impl CastPart {
     ///
     /// # Errors
     /// When it gets larger than that.
-    fn take(&mut self, bytes: &[u8], more: bool, most: usize) -> Result<Option<Vec<u8>>, ()> {
+    pub(crate) fn take(
+        &mut self,
+        bytes: &[u8],
+        more: bool,
+        most: usize,
+    ) -> Result<Option<Vec<u8>>, ()> {
         let too_large = !self.overrun && self.bytes.len() + bytes.len() > most;
         if too_large {
             *self = Self { bytes: Vec::new(), overrun: true };
@@ -59,87 +76,33 @@ impl CastPart {
         }
     }
 
-    const fn is_empty(&self) -> bool {
+    pub(crate) const fn is_empty(&self) -> bool {
         self.bytes.is_empty() && !self.overrun
     }
 }
 
-impl<M, P> Vsync<M, P>
-where
-    M: Codec + core::fmt::Debug + 'static,
-    P: Protocol<Medium = Groupcast<M>>,
-{
-    /// A message in parts, and whether more of it follow each.
-    pub(super) fn cut(&self, bytes: &[u8]) -> impl Iterator<Item = (bool, Arc<[u8]>)> + use<M, P> {
-        let packet = self.settings.packet_bytes;
-        let part = match self.settings.lane {
+/// The size of parts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PartSize(usize);
+
+impl PartSize {
+    pub(super) fn new(settings: &VsyncSettings) -> Self {
+        let packet = settings.packet_bytes;
+        Self(match settings.lane {
             Lane::Stream => packet.max(STREAM_PART_BYTES),
             Lane::Datagram => packet.saturating_sub(HEAD_BYTES).max(DATAGRAM_PART_BYTES),
-        };
+        })
+    }
+
+    /// A message in parts, and whether more of it follow each.
+    pub(super) fn cut(self, bytes: &[u8]) -> impl Iterator<Item = (bool, Arc<[u8]>)> + use<> {
         // A message that fits is not copied twice.
-        let parts: Vec<Arc<[u8]>> = match bytes.len() <= part {
+        let parts: Vec<Arc<[u8]>> = match bytes.len() <= self.0 {
             true => alloc::vec![Arc::from(bytes)],
-            false => bytes.chunks(part).map(Arc::from).collect(),
+            false => bytes.chunks(self.0).map(Arc::from).collect(),
         };
         let last = parts.len() - 1;
         parts.into_iter().enumerate().map(move |(at, bytes)| (at < last, bytes))
-    }
-
-    /// Hands over a cast of `from`, once it is whole.
-    pub(super) fn give(
-        &mut self,
-        from: Pid,
-        kept: RetainedCast,
-        out: &mut Outbox<Messages<VsyncPacket>>,
-    ) {
-        let parts = &mut self.parts[from.index()];
-        let part = match kept.grade {
-            Grade::Plain => &mut parts.plain,
-            Grade::Uniform => &mut parts.uniform,
-            Grade::Stable => &mut parts.stable,
-        };
-        let taken = match part.is_empty() && !kept.more {
-            true => return self.give_whole(from, &kept.bytes, out),
-            false => part.take(&kept.bytes, kept.more, self.settings.message_bytes),
-        };
-        self.give_taken(from, taken, out);
-    }
-
-    /// Hands over a message of `from` for this member alone, once it is whole.
-    pub(super) fn give_message(
-        &mut self,
-        from: Pid,
-        more: bool,
-        bytes: &[u8],
-        out: &mut Outbox<Messages<VsyncPacket>>,
-    ) {
-        let part = &mut self.parts[from.index()].message;
-        let taken = match part.is_empty() && !more {
-            true => return self.give_whole(from, bytes, out),
-            false => part.take(bytes, more, self.settings.message_bytes),
-        };
-        self.give_taken(from, taken, out);
-    }
-
-    fn give_taken(
-        &mut self,
-        from: Pid,
-        taken: Result<Option<Vec<u8>>, ()>,
-        out: &mut Outbox<Messages<VsyncPacket>>,
-    ) {
-        match taken {
-            Ok(Some(bytes)) => {
-                out.mark("vsync-in-parts");
-                self.give_whole(from, &bytes, out);
-            }
-            Ok(None) => {}
-            Err(()) => out.note(Note::Malformed(from, "a message in parts is larger than any")),
-        }
-    }
-
-    /// A view is over: nothing more comes of what is not whole.
-    pub(super) fn forget_parts(&mut self) {
-        self.parts.iter_mut().for_each(|parts| *parts = CastAssembly::default());
     }
 }
 

@@ -1,6 +1,6 @@
 //! The casts of one view as one member has them: numbered by sender, kept until all have them.
 
-use super::view_change::NONSENSE;
+use crate::layers::vsync::agreement::NONSENSE;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -9,11 +9,11 @@ use amcast_core::groupcast::Grade;
 
 /// A cast that is kept, or a part of one that is larger than a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct RetainedCast {
-    pub(super) grade: Grade,
+pub(crate) struct RetainedCast {
+    pub(crate) grade: Grade,
     /// Whether the next cast of that sender and grade continues it.
-    pub(super) more: bool,
-    pub(super) bytes: Arc<[u8]>,
+    pub(crate) more: bool,
+    pub(crate) bytes: Arc<[u8]>,
 }
 
 /// The casts of one sender. They are numbered from 1.
@@ -85,23 +85,23 @@ impl SenderLog {
 
 /// Up to which number the casts of a sender are held by so many members that they may be handed over, by grade.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct HeldCasts {
+pub(crate) struct HeldCasts {
     /// By a majority, for [`Grade::Uniform`].
-    pub(super) majority: u64,
+    pub(crate) majority: u64,
     /// By all members of the view, for [`Grade::Stable`].
-    pub(super) all: u64,
+    pub(crate) all: u64,
 }
 
 impl HeldCasts {
     /// As at the end of a view: all that are there.
-    pub(super) const ANY: Self = Self { majority: u64::MAX, all: u64::MAX };
+    pub(crate) const ANY: Self = Self { majority: u64::MAX, all: u64::MAX };
 }
 
 /// The casts of one view, by sender.
 #[derive(Clone, Debug)]
-pub(super) struct Casts {
+pub(crate) struct CastLog {
     /// The view.
-    pub(super) view: u64,
+    pub(crate) view: u64,
     logs: Vec<SenderLog>,
     /// How many casts of each sender each process has, by process and sender.
     acked: Vec<u64>,
@@ -111,15 +111,15 @@ pub(super) struct Casts {
 
 /// How much a sender may have that is not known to be everywhere.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SendWindow {
+pub(crate) struct SendWindow {
     /// Casts.
-    pub(super) casts: usize,
+    pub(crate) casts: usize,
     /// Bytes of them; one cast more may begin as long as they are not reached.
-    pub(super) bytes: usize,
+    pub(crate) bytes: usize,
 }
 
-impl Casts {
-    pub(super) fn new(view: u64, processes: usize, window: SendWindow) -> Self {
+impl CastLog {
+    pub(crate) fn new(view: u64, processes: usize, window: SendWindow) -> Self {
         Self {
             view,
             logs: alloc::vec![SenderLog::default(); processes],
@@ -129,29 +129,39 @@ impl Casts {
     }
 
     /// How many casts of `sender` are here without a gap.
-    pub(super) fn have(&self, sender: Pid) -> u64 {
+    pub(crate) fn have(&self, sender: Pid) -> u64 {
         self.logs[sender.index()].have
     }
 
     /// The same of every sender.
-    pub(super) fn all(&self) -> Vec<u64> {
+    pub(crate) fn all(&self) -> Vec<u64> {
         self.logs.iter().map(|log| log.have).collect()
     }
 
+    /// Whether all casts of each sender are here up to this cut.
+    pub(crate) fn has_all(&self, cut: &[u64]) -> bool {
+        cut.iter().enumerate().all(|(p, &upto)| self.have(Pid(p as u32)) >= upto)
+    }
+
+    /// Whether no casts of any sender are here beyond this cut.
+    pub(crate) fn is_within(&self, cut: &[u64]) -> bool {
+        cut.iter().enumerate().all(|(p, &upto)| self.have(Pid(p as u32)) <= upto)
+    }
+
     /// Whether casts of `sender` came that are not next.
-    pub(super) fn gap(&self, sender: Pid) -> bool {
+    pub(crate) fn gap(&self, sender: Pid) -> bool {
         let log = &self.logs[sender.index()];
         log.dropped + log.kept.len() as u64 > log.have
     }
 
     /// Whether one more cast of `sender` fits into the window of what not all have.
-    pub(super) fn room(&self, sender: Pid) -> bool {
+    pub(crate) fn room(&self, sender: Pid) -> bool {
         let log = &self.logs[sender.index()];
         log.kept.len() < self.window.casts && log.bytes < self.window.bytes
     }
 
     /// Adds the next cast of `sender`, which is this process; gives its number.
-    pub(super) fn push(&mut self, sender: Pid, kept: RetainedCast) -> u64 {
+    pub(crate) fn push(&mut self, sender: Pid, kept: RetainedCast) -> u64 {
         let log = &mut self.logs[sender.index()];
         log.count(&kept);
         log.kept.push_back(Some(kept));
@@ -161,7 +171,7 @@ impl Casts {
 
     /// Takes in a cast. Says whether it is new. One that is `needed` to end the view is taken
     /// however little is known of what the others have.
-    pub(super) fn take(
+    pub(crate) fn take(
         &mut self,
         sender: Pid,
         number: u64,
@@ -190,19 +200,19 @@ impl Casts {
     }
 
     /// A kept cast.
-    pub(super) fn get(&self, sender: Pid, number: u64) -> Option<&RetainedCast> {
+    pub(crate) fn get(&self, sender: Pid, number: u64) -> Option<&RetainedCast> {
         let log = &self.logs[sender.index()];
         let at = number.checked_sub(log.dropped + 1)?;
         log.kept.get(usize::try_from(at).ok()?)?.as_ref()
     }
 
     /// The number of the first kept cast of `sender`.
-    pub(super) fn first(&self, sender: Pid) -> u64 {
+    pub(crate) fn first(&self, sender: Pid) -> u64 {
         self.logs[sender.index()].dropped + 1
     }
 
     /// `process` says how many it has of each.
-    pub(super) fn ack(&mut self, process: Pid, have: &[u64]) {
+    pub(crate) fn ack(&mut self, process: Pid, have: &[u64]) {
         let count = self.logs.len();
         let row = &mut self.acked[process.index() * count..][..count];
         for (known, &said) in row.iter_mut().zip(have) {
@@ -211,13 +221,13 @@ impl Casts {
     }
 
     /// `sender` has made this many.
-    pub(super) fn ack_sender(&mut self, sender: Pid, number: u64) {
+    pub(crate) fn ack_sender(&mut self, sender: Pid, number: u64) {
         let known = &mut self.acked[sender.index() * self.logs.len() + sender.index()];
         *known = number.max(*known);
     }
 
     /// All `members` have the casts of `sender` up to this one.
-    pub(super) fn ack_all(&mut self, members: &[Pid], sender: Pid, number: u64) {
+    pub(crate) fn ack_all(&mut self, members: &[Pid], sender: Pid, number: u64) {
         let count = self.logs.len();
         for process in members {
             let known = &mut self.acked[process.index() * count + sender.index()];
@@ -226,19 +236,19 @@ impl Casts {
     }
 
     /// This process has what it has.
-    pub(super) fn ack_own(&mut self, me: Pid) {
+    pub(crate) fn ack_own(&mut self, me: Pid) {
         let count = self.logs.len();
         let row = &mut self.acked[me.index() * count..][..count];
         row.iter_mut().zip(&self.logs).for_each(|(known, log)| *known = log.have);
     }
 
     /// How many casts of `sender` `process` is known to have.
-    pub(super) fn acked(&self, process: Pid, sender: Pid) -> u64 {
+    pub(crate) fn acked(&self, process: Pid, sender: Pid) -> u64 {
         self.acked[process.index() * self.logs.len() + sender.index()]
     }
 
     /// The number up to which `quorum` of `members` have the casts of `sender`.
-    pub(super) fn held(&self, members: &[Pid], sender: Pid, quorum: usize) -> u64 {
+    pub(crate) fn held(&self, members: &[Pid], sender: Pid, quorum: usize) -> u64 {
         // Groups are small: count for each candidate, the largest first.
         let of = |p: &Pid| self.acked(*p, sender);
         let enough = |n: &u64| members.iter().filter(|p| of(p) >= *n).count() >= quorum;
@@ -246,12 +256,12 @@ impl Casts {
     }
 
     /// The number up to which all `members` have the casts of `sender`.
-    pub(super) fn held_by_all(&self, members: &[Pid], sender: Pid) -> u64 {
+    pub(crate) fn held_by_all(&self, members: &[Pid], sender: Pid) -> u64 {
         members.iter().map(|p| self.acked(*p, sender)).min().unwrap_or(0)
     }
 
     /// The same where casts of [`Grade::Stable`] wait; no number else, since nobody asks for it then.
-    pub(super) fn stable_held(&self, members: &[Pid], sender: Pid) -> u64 {
+    pub(crate) fn stable_held(&self, members: &[Pid], sender: Pid) -> u64 {
         match self.logs[sender.index()].stable_left {
             0 => 0,
             _ => self.held_by_all(members, sender),
@@ -259,14 +269,14 @@ impl Casts {
     }
 
     /// Whether anything of `sender` is not handed over yet. Asked first, since most often nothing is.
-    pub(super) fn waits(&self, sender: Pid) -> bool {
+    pub(crate) fn waits(&self, sender: Pid) -> bool {
         let log = &self.logs[sender.index()];
         log.passed() < log.have
     }
 
     /// The next cast of `sender` to hand over: those up to `upto` that are `held` by as many members as their grade asks
     /// for.
-    pub(super) fn next(&mut self, sender: Pid, held: HeldCasts, upto: u64) -> Option<RetainedCast> {
+    pub(crate) fn next(&mut self, sender: Pid, held: HeldCasts, upto: u64) -> Option<RetainedCast> {
         let log = &mut self.logs[sender.index()];
         let upto = log.have.min(upto);
         log.next(Grade::Plain, upto)
@@ -276,7 +286,7 @@ impl Casts {
 
     /// Takes note of the next cast of `sender` as [`Grade::Stable`] that is whole, and not announced yet. Says whether
     /// there is one.
-    pub(super) fn announce(&mut self, sender: Pid) -> bool {
+    pub(crate) fn announce(&mut self, sender: Pid) -> bool {
         let log = &mut self.logs[sender.index()];
         if log.stable_left == 0 {
             return false;
@@ -294,7 +304,7 @@ impl Casts {
     }
 
     /// Drops what all `members` have and was handed over here.
-    pub(super) fn trim(&mut self, members: &[Pid]) {
+    pub(crate) fn trim(&mut self, members: &[Pid]) {
         for sender in 0..self.logs.len() {
             let pid = Pid(sender as u32);
             let all = self.held_by_all(members, pid);
@@ -328,13 +338,13 @@ mod tests {
         HeldCasts { majority, all }
     }
 
-    fn next(casts: &mut Casts, majority: u64) -> Option<u8> {
+    fn next(casts: &mut CastLog, majority: u64) -> Option<u8> {
         casts.next(Pid(1), held(majority, 0), u64::MAX).map(|k| k.bytes[0])
     }
 
     #[test]
     fn casts_are_handed_over_in_order_without_gaps_and_within_the_window() {
-        let mut casts = Casts::new(1, 3, window(4));
+        let mut casts = CastLog::new(1, 3, window(4));
         assert!(casts.take(Pid(1), 2, kept(Grade::Plain, 2), false));
         assert!(casts.gap(Pid(1)) && casts.have(Pid(1)) == 0);
         assert_eq!(next(&mut casts, 0), None);
@@ -348,7 +358,7 @@ mod tests {
 
     #[test]
     fn uniform_casts_wait_for_a_quorum_and_plain_ones_do_not_wait_for_them() {
-        let mut casts = Casts::new(1, 3, window(4));
+        let mut casts = CastLog::new(1, 3, window(4));
         casts.take(Pid(1), 1, kept(Grade::Uniform, 1), false);
         casts.take(Pid(1), 2, kept(Grade::Plain, 2), false);
         casts.ack(Pid(0), &[0, 2, 0]);
@@ -362,7 +372,7 @@ mod tests {
 
     #[test]
     fn what_all_have_is_dropped_and_makes_room() {
-        let mut casts = Casts::new(1, 3, window(2));
+        let mut casts = CastLog::new(1, 3, window(2));
         for n in 1..=2 {
             assert!(casts.room(Pid(0)));
             assert_eq!(casts.push(Pid(0), kept(Grade::Plain, n)), u64::from(n));
@@ -382,7 +392,7 @@ mod tests {
 
     #[test]
     fn a_window_of_bytes_is_full_before_that_of_casts() {
-        let mut casts = Casts::new(1, 3, SendWindow { casts: 9, bytes: 2 });
+        let mut casts = CastLog::new(1, 3, SendWindow { casts: 9, bytes: 2 });
         casts.push(Pid(0), kept(Grade::Plain, 1));
         assert!(casts.room(Pid(0)));
         casts.push(Pid(0), kept(Grade::Plain, 2));
@@ -399,7 +409,7 @@ mod tests {
 
     #[test]
     fn stable_casts_are_announced_when_they_come_and_wait_for_all_members() {
-        let mut casts = Casts::new(1, 3, window(8));
+        let mut casts = CastLog::new(1, 3, window(8));
         let part = RetainedCast { more: true, ..kept(Grade::Stable, 1) };
         casts.take(Pid(1), 1, part, false);
         assert!(!casts.announce(Pid(1)), "it is not whole");

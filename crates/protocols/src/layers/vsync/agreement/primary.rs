@@ -1,10 +1,13 @@
-//! Which members a view may name together, as far as links are concerned: those that hear each other.
+//! The rules of the primary component: who changes the view, which members the next one may name, and which group
+//! makes progress. Each rule reads the membership as this process knows it.
 //!
-//! A link may be dead in one direction while all else works. Then one member starves, its acknowledgements
+//! # Dead links
+//! A view names only members that hear each other, as far as a majority with the state does. A link may be dead in one
+//! direction while all else works. Then one member starves, its acknowledgements
 //! stop, and windows of the others fill, although every process is heard by somebody and suspected by nobody
-//! who could do something about it. So each process reports, with its heartbeats, which peers it has not heard
-//! for long ([`PacketItem::Unheard`](super::packet::PacketItem::Unheard)), and the coordinator judges its proposals by these
-//! reports: of two members of which one does not hear the other it leaves one out, and it takes in nobody that
+//! who could do something about it. So each process reports which peers it has not heard
+//! for long (`membership/links.rs`), and the coordinator judges its proposals by these
+//! reports: of two members of which one does not hear the other it excludes one, and it takes in nobody that
 //! a member does not hear, or that does not hear a member. Once the link works again the reports end, and the
 //! excluded process joins as any other.
 //!
@@ -16,8 +19,7 @@
 //!
 //! # Why it is safe
 //! A report is one more reason to propose a view, as a suspicion is. Safety never depends on why a view is
-//! proposed: a majority of voters decides it, and its cut holds what each of them has. Nobody forwards
-//! anything for others, so a packet still comes from the process that made it.
+//! proposed: a majority of voters decides it, and its cut holds what each of them has.
 //!
 //! # The coordinator
 //! The most senior member that is in a majority of processes that hear each other, and not simply the most
@@ -37,35 +39,10 @@
 //! exclude so many that those who hear each other are no majority with the state any more. Then the group continues
 //! later, when each copy of the state has been silent for long, or when the links work again.
 
-use super::Vsync;
-use super::packet::PacketItem;
+use crate::layers::vsync::membership::GroupMembership;
 use alloc::vec::Vec;
-use amcast_core::codec::Codec;
-use amcast_core::groupcast::{GroupMember, Groupcast};
-use amcast_core::{Pid, Protocol, Time};
-
-/// How many times as long as the patience with a peer it must be silent to be reported as unheard. When a
-/// process fails, the others suspect it before anyone reports it.
-const REPORT_PATIENCE: u64 = 2;
-
-/// For how many heartbeats a report holds that is not repeated.
-const REPORT_HEARTBEATS: u64 = 8;
-
-/// Which processes a peer does not hear, as it reported.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LinkReport {
-    /// A bit for each process.
-    unheard: u32,
-    /// Until when it holds.
-    until: Time,
-}
-
-impl Default for LinkReport {
-    /// It hears all.
-    fn default() -> Self {
-        Self { unheard: 0, until: Time::ZERO }
-    }
-}
+use amcast_core::Pid;
+use amcast_core::groupcast::GroupMember;
 
 /// Whether so many bits are set.
 const fn holds(bits: u32, least: usize) -> bool {
@@ -77,7 +54,7 @@ const fn holds(bits: u32, least: usize) -> bool {
 ///
 /// Of a process with two dead links or more it tries the others without it, and those that it is linked with:
 /// of 32 processes, 15 of which may go, it looks at a few thousand sets at most.
-pub(super) fn holds_linked(all: u32, links: &[u32], least: usize) -> bool {
+pub(crate) fn holds_linked(all: u32, links: &[u32], least: usize) -> bool {
     if !holds(all, least) {
         return false;
     }
@@ -95,84 +72,28 @@ pub(super) fn holds_linked(all: u32, links: &[u32], least: usize) -> bool {
     }
 }
 
-impl<M, P> Vsync<M, P>
-where
-    M: Codec + core::fmt::Debug + 'static,
-    P: Protocol<Medium = Groupcast<M>>,
-{
-    /// The processes that have been silent here for so long that the link from them seems dead.
-    fn unheard(&self) -> u32 {
-        if self.settings.told_who_failed {
-            // Silence says nothing.
-            return 0;
-        }
-        let is_unheard = |p: &Pid| {
-            let patience = self.detector.patience(p.index()).times(REPORT_PATIENCE);
-            self.suspects(*p) && self.detector.silence(self.now, p.index()) >= patience
-        };
-        self.peers().filter(is_unheard).fold(0, |bits, p| bits | 1 << p.0)
+/// The rules of the primary component, on the membership as this process knows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PrimaryComponent<'a>(pub(crate) &'a GroupMembership);
+
+impl PrimaryComponent<'_> {
+    /// A majority of the configured processes.
+    pub(crate) const fn quorum(self) -> usize {
+        self.0.settings.processes / 2 + 1
     }
 
-    /// Reports to all with a heartbeat which processes are unheard here, as long as there are any, and once
-    /// when there are none any more. Also those that are in no view: whether they want to join is not known
-    /// where they are not heard. The report travels in the packet of the heartbeat, which a carrier with
-    /// multicast sends once.
-    pub(super) fn report_unheard(&mut self) {
-        let processes = self.unheard();
-        if processes != 0 || self.reported != 0 {
-            if self.beats_to_group() {
-                self.post_all(PacketItem::Unheard { processes });
-            } else {
-                self.peers().for_each(|to| self.post(to, PacketItem::Unheard { processes }));
-            }
-        }
-        self.reported = processes;
-    }
-
-    pub(super) fn on_unheard(&mut self, from: Pid, unheard: u32) {
-        let until = self.now + self.settings.heartbeat.times(REPORT_HEARTBEATS);
-        self.reports[from.index()] = LinkReport { unheard, until };
-    }
-
-    /// Whether any peer reports that it does not hear some process.
-    fn has_reports(&self) -> bool {
-        self.reports.iter().any(|report| report.unheard != 0 && report.until > self.now)
-    }
-
-    /// Whether `a` hears `b`, as far as `a` has not reported the contrary.
-    fn hears(&self, a: Pid, b: Pid) -> bool {
-        let LinkReport { unheard, until } = self.reports[a.index()];
-        until <= self.now || unheard >> b.0 & 1 == 0
-    }
-
-    /// Whether what this process sends reaches `p`, as far as `p` has not reported the contrary.
-    pub(super) fn reaches(&self, p: Pid) -> bool {
-        self.hears(p, self.me())
+    /// Whether this process hears a majority in its view: only then the group makes progress.
+    pub(crate) fn is_primary(self) -> bool {
+        let works = self.0.view.members.iter().filter(|m| !self.0.failed(**m));
+        works.count() >= self.quorum()
     }
 
     /// Whether a member of the view that works has the state, as far as is known.
-    pub(super) fn shows_state(&self, m: &GroupMember) -> bool {
-        match m.pid == self.me() {
-            true => self.is_fit(),
-            false => self.fit[m.pid.index()] && !self.failed(*m),
+    pub(super) fn shows_state(self, m: &GroupMember) -> bool {
+        match m.pid == self.0.me() {
+            true => self.0.is_fit(),
+            false => self.0.peers.is_fit(m.pid) && !self.0.failed(*m),
         }
-    }
-
-    /// By pid: which processes each one is linked with, a bit each, as far as nobody has reported the
-    /// contrary. Each is linked with itself.
-    fn links(&self) -> Vec<u32> {
-        let all = || (0..self.settings.processes as u32).map(Pid);
-        let of = |p: Pid| {
-            let linked = all().filter(|&q| p == q || self.hears(p, q) && self.hears(q, p));
-            linked.fold(0, |bits, q| bits | 1 << q.0)
-        };
-        all().map(of).collect()
-    }
-
-    /// This process and those that it hears, a bit each.
-    fn heard(&self) -> u32 {
-        let heard = self.peers().filter(|&p| !self.suspects(p));
-        heard.fold(1 << self.me().0, |bits, p| bits | 1 << p.0)
     }
 
     /// The member that changes the view: of those that seem to work the most senior one that is in a majority of
@@ -181,38 +102,40 @@ where
     /// Somebody always takes it on itself, where a majority hears each other. If this process names another
     /// member, it hears all of a majority that this one is in, and has its reports. So that member has them, too,
     /// and names itself, or one that is senior to it. That ends, since seniority is an order.
-    pub(super) fn coordinator(&self) -> Option<Pid> {
-        let heard = self.heard();
+    pub(super) fn coordinator(self) -> Option<Pid> {
+        let group = self.0;
+        let heard = group.heard();
         if !holds(heard, self.quorum()) {
             return None;
         }
-        let mut working = self.view.members.iter().filter(|m| !self.failed(**m)).map(|m| m.pid);
-        if !self.has_reports() {
+        let mut working = group.view.members.iter().filter(|m| !group.failed(**m)).map(|m| m.pid);
+        if !group.has_reports() {
             return working.next();
         }
-        let links = self.links();
+        let links = group.links();
         working.find(|p| holds_linked(links[p.index()] & heard, &links, self.quorum()))
     }
 
     /// Whether this process is in a majority of processes that hear each other, as far as it knows.
-    pub(super) fn is_linked(&self) -> bool {
-        !self.has_reports() || {
-            let links = self.links();
-            holds_linked(links[self.me().index()] & self.heard(), &links, self.quorum())
+    pub(super) fn is_linked(self) -> bool {
+        !self.0.has_reports() || {
+            let links = self.0.links();
+            let linked = links[self.0.me().index()] & self.0.heard();
+            holds_linked(linked, &links, self.quorum())
         }
     }
 
     /// Drops members of which some other one is unheard, or the other way round, as far as a majority stays,
     /// with the state.
     pub(super) fn spare_unlinked(
-        &self,
+        self,
         members: &mut Vec<GroupMember>,
         has_state: impl Fn(&GroupMember) -> bool,
     ) {
-        if !self.has_reports() {
+        if !self.0.has_reports() {
             return;
         }
-        let links = self.links();
+        let links = self.0.links();
         let mut linked = members.clone();
         loop {
             let all = linked.iter().fold(0, |bits, m| bits | 1 << m.pid.0);
@@ -233,13 +156,13 @@ where
     }
 
     /// The members that work, in the order of seniority.
-    fn working(&self) -> Vec<GroupMember> {
-        self.view.members.iter().copied().filter(|m| !self.failed(*m)).collect()
+    fn working(self) -> Vec<GroupMember> {
+        self.0.view.members.iter().copied().filter(|m| !self.0.failed(*m)).collect()
     }
 
     /// Whether the next view should be without some member because of dead links.
-    pub(super) fn is_unlinked(&self) -> bool {
-        self.has_reports() && {
+    pub(super) fn is_unlinked(self) -> bool {
+        self.0.has_reports() && {
             let working = self.working();
             let mut linked = working.clone();
             self.spare_unlinked(&mut linked, |m| self.shows_state(m));
@@ -248,13 +171,59 @@ where
     }
 
     /// Whether the next view may name a process that wants to join, as far as links are concerned.
-    pub(super) fn may_link(&self, joiner: GroupMember) -> bool {
-        if !self.has_reports() {
+    pub(super) fn may_link(self, joiner: GroupMember) -> bool {
+        if !self.0.has_reports() {
             return true;
         }
         let mut members = self.working();
         members.push(joiner);
         self.spare_unlinked(&mut members, |m| *m != joiner && self.shows_state(m));
         members.contains(&joiner)
+    }
+
+    /// Whether the next view should be without some member because it leaves.
+    pub(super) fn somebody_leaves(self) -> bool {
+        let view = &self.0.view;
+        view.members.iter().any(|m| self.0.requests.leaves(*m)) && {
+            let mut members = view.members.clone();
+            self.spare_leavers(&mut members, |m| self.shows_state(m));
+            members.len() < view.members.len()
+        }
+    }
+
+    /// Drops members that leave, the most senior first, as long as a quorum stays that has the state.
+    pub(super) fn spare_leavers(
+        self,
+        members: &mut Vec<GroupMember>,
+        has_state: impl Fn(&GroupMember) -> bool,
+    ) {
+        let mut copies = members.iter().filter(|m| has_state(m)).count();
+        members.retain(|m| {
+            let left = copies - usize::from(has_state(m));
+            let goes = self.0.requests.leaves(*m) && left >= self.quorum();
+            if goes {
+                copies = left;
+            }
+            !goes
+        });
+    }
+
+    /// Whether this process, which leaves, is among those whose leaving is granted, as far as it knows.
+    pub(crate) fn grants_leaving(self) -> bool {
+        let group = self.0;
+        let me = group.myself();
+        let has_state =
+            |m: &GroupMember| *m == me || group.peers.is_fit(m.pid) && !group.failed(*m);
+        let mut members = group.view.members.clone();
+        self.spare_leavers(&mut members, has_state);
+        !members.contains(&me)
+    }
+
+    /// The life in which `p` wants to join, if it does and seems to live.
+    pub(super) fn joins(self, p: Pid) -> Option<GroupMember> {
+        let group = self.0;
+        let life = group.requests.joins[p.index()].filter(|&life| life >= group.peers.life(p))?;
+        let member = GroupMember { pid: p, life };
+        (!group.suspects(p) && !group.view.members.contains(&member)).then_some(member)
     }
 }

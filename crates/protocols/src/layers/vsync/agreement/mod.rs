@@ -1,0 +1,212 @@
+//! The agreement on the next view: who is in it, and where the present one is cut. One instance of Paxos a
+//! view, in which all configured processes vote.
+//!
+//! It sees the [`GroupMembership`] and counts of casts, sends messages of its own, and asks the layer for three things
+//! ([`AgreementStep`]): to take in no more casts, to fetch casts up to a cut, and to enter a view that is decided. The
+//! rest of the layer knows of it no more than these, which process has some cast, and whether the group
+//! makes progress ([`PrimaryComponent`]). So a membership that decides otherwise takes the place of this folder.
+//!
+//! ```text
+//!            reason for a view, and this process coordinates
+//! idle ---------------------------------------------------> preparing
+//!  ^                                                            | all promised that may
+//!  | refused, or a higher ballot                                v
+//!  +--------------------------------------------------- proposal chosen
+//!  |                                                            | this process has the cut
+//!  |                                                            v
+//!  '------- decided, by a majority that accepted -------- accepting
+//! ```
+
+mod acceptor;
+mod coordinator;
+mod primary;
+mod proposal;
+
+pub(crate) use primary::PrimaryComponent;
+#[cfg(test)]
+pub(super) use primary::holds_linked;
+pub(crate) use proposal::{NONSENSE, PromiserStatus, ViewBallot, ViewDecision, ViewProposal};
+
+use super::casts::CastLog;
+use super::membership::{GroupMembership, ViewPhase};
+use super::packet::PacketItem;
+use super::packing::OutgoingPackets;
+use acceptor::{ViewAcceptor, VoteRequest};
+use alloc::vec::Vec;
+use amcast_core::{Pid, Span, Time};
+use coordinator::{ViewChange, ViewPromise};
+
+/// How many retries a blocked member waits for the coordinator that blocked it, before it takes over.
+const TAKEOVER_RETRIES: u64 = 8;
+
+/// The agreement on the next view, at one process.
+#[derive(Debug)]
+pub(crate) struct ViewAgreement {
+    vote: ViewAcceptor,
+    /// The change that this process coordinates.
+    change: Option<ViewChange>,
+    /// Since when it has been blocked, or has heard of the coordinator that blocked it.
+    blocked_at: Time,
+}
+
+/// A request of the agreement to the layer.
+#[derive(Debug)]
+pub(crate) enum AgreementStep {
+    /// Take in no more casts of the view, and then continue with [`ViewAgreement::blocked`].
+    Block(BlockedFor),
+    /// Fetch casts of each process up to this cut.
+    Fetch(Vec<u64>),
+    /// This view is decided.
+    Decided(ViewDecision),
+}
+
+/// The message that waits until this process takes in no more casts.
+#[derive(Debug)]
+pub(crate) enum BlockedFor {
+    /// The own request for promises.
+    Prepare,
+    /// A promise to this coordinator.
+    Promise(Pid),
+    /// The acceptance of a proposal of this coordinator.
+    Acceptance(Pid, ViewProposal),
+}
+
+/// The view that is voted on.
+const fn instance(group: &GroupMembership) -> u64 {
+    group.decision.view.id + 1
+}
+
+/// How long a member may be blocked before the others do something about it.
+fn takeover_wait(group: &GroupMembership) -> Span {
+    group.settings.retry.times(TAKEOVER_RETRIES).max(group.settings.suspect)
+}
+
+impl ViewAgreement {
+    /// Before the start: it votes on nothing.
+    pub(crate) fn new() -> Self {
+        Self { vote: ViewAcceptor::default(), change: None, blocked_at: Time::ZERO }
+    }
+
+    /// This process starts. In a later incarnation it may have promised something that it has forgotten.
+    pub(crate) const fn start(&mut self, is_first: bool) {
+        self.vote.first = if is_first { 1 } else { u64::MAX };
+    }
+
+    /// When the coordinator has to do something.
+    pub(crate) fn deadline(&self, group: &GroupMembership) -> Time {
+        let takeover = match (&self.change, group.phase) {
+            // Once it is past, it is looked at with every heartbeat.
+            (None, ViewPhase::Blocked) if self.takeover_at(group) > group.now => {
+                self.takeover_at(group)
+            }
+            _ => Time::NEVER,
+        };
+        self.change.as_ref().map_or(takeover, |change| change.retry_at)
+    }
+
+    /// Until when a blocked member waits for the coordinator that blocked it.
+    fn takeover_at(&self, group: &GroupMembership) -> Time {
+        // Not all at once.
+        self.blocked_at + takeover_wait(group).times(1 + group.me().index() as u64)
+    }
+
+    /// Whether this process is the one to change the view, and there is a reason.
+    fn must_coordinate(&self, group: &GroupMembership) -> bool {
+        let primary = PrimaryComponent(group);
+        if !group.is_inside() || primary.coordinator() != Some(group.me()) {
+            return false;
+        }
+        let failed = group.view.members.iter().any(|m| group.failed(*m));
+        let joins = group.peers().any(|p| primary.joins(p).is_some_and(|m| primary.may_link(m)));
+        let stuck = group.phase == ViewPhase::Blocked && self.change.is_none();
+        let left_alone = stuck
+            && (self.takeover_at(group) <= group.now || group.suspects(self.vote.promised.pid));
+        let leaves = || primary.somebody_leaves() || leaves_blocked(group);
+        let changes = || failed || joins || leaves() || primary.is_unlinked();
+        if stuck { left_alone } else { changes() }
+    }
+
+    /// A message of the agreement arrived, sent to its coordinator or by it.
+    pub(crate) fn take(
+        &mut self,
+        group: &GroupMembership,
+        from: Pid,
+        item: PacketItem,
+        post: &mut OutgoingPackets,
+    ) -> Option<AgreementStep> {
+        match item {
+            PacketItem::Prepare { instance, ballot } => {
+                self.on_prepare(group, VoteRequest { from, instance, ballot }, post)
+            }
+            PacketItem::Accept { instance, ballot, proposal } => {
+                self.on_accept(group, VoteRequest { from, instance, ballot }, proposal, post)
+            }
+            PacketItem::Promise { instance, ballot, accepted, standing } => {
+                let life = group.peers.life(from);
+                let promise = ViewPromise { accepted, standing, life };
+                self.on_promise(group, VoteRequest { from, instance, ballot }, promise);
+                None
+            }
+            PacketItem::Refuse { instance, promised } => {
+                self.on_refuse(group, instance, promised);
+                None
+            }
+            PacketItem::Accepted { instance, ballot } => {
+                self.on_accepted(group, VoteRequest { from, instance, ballot });
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// This process takes in no more casts of the view: it sends the message that waited for that.
+    pub(crate) fn blocked(
+        &mut self,
+        group: &GroupMembership,
+        log: &CastLog,
+        waiting: BlockedFor,
+        post: &mut OutgoingPackets,
+    ) -> Option<AgreementStep> {
+        match waiting {
+            BlockedFor::Prepare => self.request_promises(group, log, post),
+            BlockedFor::Promise(to) => self.send_promise(group, log, to, post),
+            BlockedFor::Acceptance(to, proposal) => {
+                return self.accept(group, log, to, proposal, post);
+            }
+        }
+        None
+    }
+
+    /// A view was decided, with or without this process.
+    pub(crate) fn conclude(&mut self, decision: &ViewDecision, names_me: bool) {
+        self.change = None;
+        (self.vote.promised, self.vote.accepted) = (ViewBallot::default(), None);
+        if names_me {
+            self.vote.first = self.vote.first.min(decision.view.id + 1);
+        }
+    }
+
+    /// A process that is known to have the casts of `sender` up to this one.
+    pub(crate) fn known_holder(
+        &self,
+        group: &GroupMembership,
+        sender: Pid,
+        upto: u64,
+    ) -> Option<Pid> {
+        let change = self.change.as_ref()?;
+        let holds = |p: &Pid| change.has(*p, sender, upto) && !group.suspects(*p);
+        group.peers().find(holds)
+    }
+
+    /// The coordinator that ended the view: it had all casts of a cut when it asked to accept that.
+    pub(crate) const fn coordinator(&self) -> Pid {
+        self.vote.promised.pid
+    }
+}
+
+/// Whether a member is blocked for long, and the coordinator that blocked it has forgotten that.
+fn leaves_blocked(group: &GroupMembership) -> bool {
+    let wait = takeover_wait(group);
+    let is_long = |at: Time| group.now.since(at) >= wait;
+    group.members.iter().any(|p| group.attendance.blocked_since(*p).is_some_and(is_long))
+}

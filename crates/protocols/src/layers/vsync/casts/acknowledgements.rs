@@ -1,0 +1,262 @@
+//! Acknowledgements: which casts and messages this process has, told to the members that wait for it. They gather, and
+//! leave with heartbeats, along with other messages, or by themselves at a bounded rate.
+
+use super::CastTransport;
+use crate::layers::paced::{LinkLoad, PacedSends};
+use crate::layers::vsync::VsyncSettings;
+use crate::layers::vsync::membership::{GroupMembership, ViewPhase};
+use crate::layers::vsync::packet::PacketItem;
+use crate::layers::vsync::packing::OutgoingPackets;
+use amcast_core::{Pid, Span, Time};
+
+/// Bytes that an acknowledgement to all occupies on a link where it leaves by itself, about.
+const ACK_BYTES: usize = 200;
+
+/// How many acknowledgements leave at least in the time after which casts without one are sent again.
+const ACKS_IN_A_RETRY: u64 = 4;
+
+/// When acknowledgements leave.
+#[derive(Debug)]
+pub(crate) struct Acknowledgements {
+    sends: PacedSends,
+    /// The load of the link, where acknowledgements that leave by themselves take only of its spare bandwidth.
+    load: Option<LinkLoad>,
+    /// How far these are apart at most.
+    interval_most: Span,
+}
+
+impl Acknowledgements {
+    pub(super) fn new(settings: &VsyncSettings) -> Self {
+        Self {
+            sends: PacedSends::NONE,
+            load: settings.link.map(LinkLoad::new),
+            interval_most: Span(settings.retry.0 / ACKS_IN_A_RETRY),
+        }
+    }
+
+    /// When they leave, at the latest; never if nobody waits for any.
+    pub(crate) const fn at(&self) -> Time {
+        self.sends.at()
+    }
+
+    /// They leave within `span`.
+    pub(super) fn within(&mut self, now: Time, span: Span) {
+        self.sends.within(now, span);
+    }
+
+    /// They leave as soon as the rate allows at which members of a group of so many send them by themselves.
+    pub(super) fn paced(&mut self, now: Time, members: usize) {
+        let interval = self.interval(now, members);
+        self.sends.soon(now, interval);
+    }
+
+    /// They leave with something else.
+    pub(crate) const fn along(&mut self) {
+        self.sends.along();
+    }
+
+    /// They leave by themselves.
+    fn alone(&mut self, now: Time, members: usize) {
+        let interval = self.interval(now, members);
+        self.sends.alone(now, interval);
+    }
+
+    /// So many bytes arrived.
+    pub(crate) fn note_arrival(&mut self, now: Time, bytes: usize) {
+        if let Some(load) = &mut self.load {
+            load.add(now, bytes);
+        }
+    }
+
+    /// An acknowledgement to all arrived.
+    pub(crate) fn note_acknowledgement(&mut self, now: Time) {
+        self.note_arrival(now, ACK_BYTES);
+    }
+
+    /// How far acknowledgements that leave by themselves are apart in the long run. Each member sends them to all others,
+    /// and often enough that nobody repeats what is acknowledged soon: that would load the link far more.
+    fn interval(&mut self, now: Time, members: usize) -> Span {
+        let bytes = ACK_BYTES * members.saturating_sub(1);
+        let most = self.interval_most;
+        self.load.as_mut().map_or(Span::ZERO, |load| load.interval(now, bytes as u64).min(most))
+    }
+}
+
+impl CastTransport {
+    /// Acknowledges to a member what came of it, and of all others.
+    pub(crate) fn ack_to(&mut self, group: &GroupMembership, to: Pid) -> PacketItem {
+        PacketItem::Ack {
+            view: self.log.view,
+            fit: group.is_fit(),
+            gap: self.log.gap(to),
+            had: self.channels[to.index()].acknowledge(),
+            have: self.log.all(),
+        }
+    }
+
+    fn ack_to_all(&mut self, group: &GroupMembership) -> PacketItem {
+        let had = self.channels.iter_mut().map(|channel| channel.acknowledge()).collect();
+        let is_missing = |p: &Pid| self.log.gap(*p);
+        PacketItem::AckAll {
+            view: self.log.view,
+            fit: group.is_fit(),
+            gaps: group.others().filter(is_missing).fold(0, |gaps, p| gaps | 1 << p.0),
+            had,
+            have: self.log.all(),
+        }
+    }
+
+    /// Tells all other members what it has.
+    pub(crate) fn ack_members(&mut self, group: &GroupMembership, post: &mut OutgoingPackets) {
+        self.acks.along();
+        if group.phase != ViewPhase::Active {
+            return;
+        }
+        if group.goes_to_group() {
+            let ack = self.ack_to_all(group);
+            return post.push_for_all(ack);
+        }
+        group.others().for_each(|to| self.ack_one(group, to, post));
+    }
+
+    /// Tells another member what it has.
+    pub(super) fn ack_one(&mut self, group: &GroupMembership, to: Pid, post: &mut OutgoingPackets) {
+        let ack = self.ack_to(group, to);
+        post.push(to, ack);
+    }
+
+    /// Sends the acknowledgements that are due. On a ring only the predecessor waits for them.
+    pub(crate) fn ack_due(&mut self, group: &GroupMembership, post: &mut OutgoingPackets) {
+        if self.acks.at() > group.now {
+            return;
+        }
+        if !post.has_for_all() {
+            self.acks.alone(group.now, group.members.len());
+        }
+        match group.predecessor() {
+            Some(to) => self.ack_along_ring(group, to, post),
+            None => self.ack_members(group, post),
+        }
+    }
+
+    /// Acknowledges to the predecessor what came on the ring.
+    fn ack_along_ring(&mut self, group: &GroupMembership, to: Pid, post: &mut OutgoingPackets) {
+        self.acks.along();
+        if group.phase == ViewPhase::Active {
+            self.ack_one(group, to, post);
+        }
+    }
+
+    /// Has acknowledgements go along with what leaves anyway.
+    pub(crate) fn ack_along(&mut self, group: &GroupMembership, post: &mut OutgoingPackets) {
+        if self.acks.at() == Time::NEVER || group.phase != ViewPhase::Active {
+            return;
+        }
+        if group.goes_to_group() {
+            if post.has_for_all() {
+                self.ack_members(group, post);
+            }
+            return;
+        }
+        if let Some(to) = group.predecessor() {
+            if post.has_for(to) {
+                self.ack_along_ring(group, to, post);
+            }
+            return;
+        }
+        let (mut told, mut others) = (0, 0);
+        for to in group.others() {
+            others += 1;
+            if post.has_for(to) {
+                self.ack_one(group, to, post);
+                told += 1;
+            }
+        }
+        if told == others {
+            self.acks.along();
+        }
+    }
+
+    /// An acknowledgement of a member of this view, which takes part in it: `first` for the first time. `had` are
+    /// messages of this process to it; `gap`: it has later casts of this process than those in `have`.
+    pub(crate) fn on_ack(
+        &mut self,
+        group: &GroupMembership,
+        from: Pid,
+        ack: MemberAck<'_>,
+        post: &mut OutgoingPackets,
+    ) {
+        let MemberAck { first, gap, had, have } = ack;
+        let (me, now) = (group.me(), group.now);
+        let had_casts = self.log.acked(from, me);
+        self.log.ack(from, have);
+        if group.others().all(|p| group.attendance.has_seen(p)) {
+            // All have entered this view: nobody needs anything of the one before.
+            self.old = None;
+        }
+        match first {
+            true if group.is_ring() => self.ack_one(group, from, post),
+            true => self.acks.within(now, Span::ZERO),
+            false => {}
+        }
+        let has = self.log.acked(from, me);
+        // On a ring messages carry the casts.
+        let is_behind = has < self.log.have(me) && !group.is_ring();
+        let channel = &mut self.channels[from.index()];
+        channel.on_ack(had, is_behind, has > had_casts, now);
+        if first {
+            // Packets from before it had entered the view went nowhere.
+            channel.retry_now(now);
+        }
+        if gap && is_behind && channel.fills_hole(has + 1) {
+            self.say_again(me, from, has, has + 1, post);
+        }
+        self.send_on(from, post);
+    }
+}
+
+/// An acknowledgement, as it concerns its receiver.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MemberAck<'a> {
+    /// Whether it is the first one of its sender in this view.
+    pub(crate) first: bool,
+    /// Whether its sender has later casts of the receiver than those without a gap.
+    pub(crate) gap: bool,
+    /// The messages of the receiver that its sender has.
+    pub(crate) had: u64,
+    /// How many casts of each process its sender has, by pid.
+    pub(crate) have: &'a [u64],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn acknowledgements_of_a_loaded_link_are_apart_and_never_beyond_a_retry() {
+        let mut acks = Acknowledgements {
+            sends: PacedSends::NONE,
+            load: Some(LinkLoad::new(1000)),
+            interval_most: Span::millis(1),
+        };
+        let now = Time::ZERO + Span::millis(5);
+        assert_eq!(acks.interval(now, 2), Span::micros(600), "a third of an idle link");
+        acks.note_arrival(now, 5000);
+        let later = now + Span::millis(1);
+        assert_eq!(acks.interval(later, 2), Span::millis(1), "bounded");
+        acks.within(later, Span::ZERO);
+        assert_eq!(acks.at(), later);
+        acks.along();
+        let all: Vec<Time> = (0..5)
+            .map(|_| {
+                acks.paced(later, 2);
+                acks.alone(later, 2);
+                acks.paced(later, 2);
+                acks.at()
+            })
+            .collect();
+        assert_eq!(all[..3], [later; 3], "a burst");
+        assert_eq!(all[4], later + Span::millis(1));
+    }
+}

@@ -1,0 +1,284 @@
+//! Retransmission: casts and messages within a view arrive over lossy links, by numbers, acknowledgements, and
+//! sending unacknowledged ones again.
+
+use super::CastTransport;
+use super::ring::LinkMessage;
+use crate::layers::vsync::membership::{GroupMembership, ViewPhase};
+use crate::layers::vsync::packet::PacketItem;
+use crate::layers::vsync::packing::OutgoingPackets;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use amcast_core::messages::Lane;
+use amcast_core::{Pid, Span, Time};
+
+/// How many casts are retransmitted to a peer at a time.
+const RESENT_AT_ONCE: u64 = 32;
+
+/// How many bytes of them, about: what is not acknowledged may only be slow.
+const RESENT_BYTES: usize = 64 << 10;
+
+/// How many datagrams with messages for one member may be on the way: what comes out of turn is lost.
+pub(crate) const FLIGHT: usize = 64;
+
+/// How far the wait between two repetitions grows, in times of the first one.
+const RETRY_GROWTH: u64 = 16;
+
+/// The traffic between this process and one peer in the view at hand.
+#[derive(Clone, Debug)]
+pub(super) struct PeerChannel {
+    /// Messages to it that it has.
+    sent: u64,
+    /// Those after them.
+    unacked: VecDeque<LinkMessage>,
+    /// How many of these have left.
+    posted: usize,
+    /// Messages of it that were handed over.
+    had: u64,
+    /// How many of these it has received.
+    told: u64,
+    /// When casts that it misses are retransmitted.
+    casts: Retry,
+    /// When messages that it misses are. Apart from casts: arrivals of the one kind prove nothing of the
+    /// other.
+    messages: Retry,
+    /// The last cast that was retransmitted because later ones had arrived.
+    hole: u64,
+}
+
+/// The time of the next retransmission.
+#[derive(Clone, Copy, Debug)]
+struct Retry {
+    /// When, if anything is on the way.
+    at: Option<Time>,
+    /// How long after that again.
+    wait: Span,
+    /// How long after the first transmission.
+    first: Span,
+}
+
+impl PeerChannel {
+    /// Nothing was sent; after so long without an answer something is sent again, to begin with.
+    pub(super) const fn new(retry: Span) -> Self {
+        Self {
+            sent: 0,
+            unacked: VecDeque::new(),
+            posted: 0,
+            had: 0,
+            told: 0,
+            casts: Retry::new(retry),
+            messages: Retry::new(retry),
+            hole: 0,
+        }
+    }
+
+    /// Something may be lost: say it again now.
+    pub(super) fn retry_now(&mut self, now: Time) {
+        self.casts.hasten(now);
+        self.messages.hasten(now);
+    }
+
+    /// A cast is on the way to it.
+    pub(super) fn begin_cast(&mut self, now: Time) {
+        self.casts.begin(now);
+    }
+
+    /// The time of the next retransmission.
+    fn retry_at(&self) -> Time {
+        let at = |retry: &Retry| retry.at.unwrap_or(Time::NEVER);
+        at(&self.casts).min(at(&self.messages))
+    }
+
+    /// The messages of it that this process acknowledges now.
+    pub(super) const fn acknowledge(&mut self) -> u64 {
+        self.told = self.had;
+        self.had
+    }
+
+    /// It has so many messages of this process. Whether it misses casts, and has more of them than before.
+    pub(super) fn on_ack(&mut self, had: u64, misses_casts: bool, progress: bool, now: Time) {
+        let before = self.sent;
+        while self.sent < had && self.unacked.pop_front().is_some() {
+            self.sent += 1;
+            self.posted = self.posted.saturating_sub(1);
+        }
+        self.casts.on_ack(misses_casts, progress, now);
+        self.messages.on_ack(!self.unacked.is_empty(), self.sent > before, now);
+    }
+
+    /// Whether the next cast that it misses was not retransmitted yet because of later ones; then it counts as such.
+    pub(super) const fn fills_hole(&mut self, number: u64) -> bool {
+        let is_new = self.hole != number;
+        self.hole = number;
+        is_new
+    }
+}
+
+impl Retry {
+    const fn new(first: Span) -> Self {
+        Self { at: None, wait: Span::ZERO, first }
+    }
+
+    /// Something is in flight; it is retransmitted after a while, unless something was before it.
+    fn begin(&mut self, now: Time) {
+        if self.at.is_none() {
+            (self.at, self.wait) = (Some(now + self.first), self.first);
+        }
+    }
+
+    /// Say it again now.
+    fn hasten(&mut self, now: Time) {
+        if self.at.is_some() {
+            (self.at, self.wait) = (Some(now), Span::ZERO);
+        }
+    }
+
+    /// The peer has acknowledged: whether it misses anything, and has more than before.
+    fn on_ack(&mut self, is_missing: bool, progress: bool, now: Time) {
+        if !is_missing {
+            self.at = None;
+        } else if progress || self.at.is_none() {
+            (self.at, self.wait) = (Some(now + self.first), self.first);
+        }
+    }
+
+    /// Whether it is time. If so, the next time is later.
+    fn is_due(&mut self, now: Time) -> bool {
+        let due = self.at.is_some_and(|at| at <= now);
+        if due {
+            self.wait = self.wait.times(2).max(self.first).min(self.first.times(RETRY_GROWTH));
+            self.at = Some(now + self.wait);
+        }
+        due
+    }
+}
+
+impl CastTransport {
+    /// Sends messages to one member: they arrive there once each and in order, as long as the view lasts.
+    pub(super) fn send_messages(
+        &mut self,
+        now: Time,
+        to: Pid,
+        all: impl IntoIterator<Item = LinkMessage>,
+        post: &mut OutgoingPackets,
+    ) {
+        self.channels[to.index()].unacked.extend(all);
+        self.send_on(to, post);
+        self.channels[to.index()].messages.begin(now);
+    }
+
+    /// Sends a member what waits for it, as far as it may be on the way.
+    pub(super) fn send_on(&mut self, to: Pid, post: &mut OutgoingPackets) {
+        let flight = match self.lane {
+            Lane::Stream => usize::MAX,
+            Lane::Datagram => FLIGHT,
+        };
+        let view = self.log.view;
+        let channel = &mut self.channels[to.index()];
+        while let Some(message) = channel.unacked.get(channel.posted)
+            && channel.posted < flight
+        {
+            channel.posted += 1;
+            let number = channel.sent + channel.posted as u64;
+            post.push(to, message.clone().into_item(view, number));
+        }
+    }
+
+    /// Acknowledges a message of `from` soon. Says whether it is the next one.
+    pub(super) fn is_next(&mut self, group: &GroupMembership, from: Pid, number: u64) -> bool {
+        let channel = &self.channels[from.index()];
+        // It does not wait until nothing more may be on the way.
+        let waits = channel.had + 1 - channel.told >= FLIGHT as u64 / 2;
+        let is_next = number == channel.had + 1;
+        self.acks.within(group.now, if waits { Span::ZERO } else { group.settings.ack });
+        is_next
+    }
+
+    /// The next message of `from` is taken in.
+    pub(super) fn take_next(&mut self, from: Pid) {
+        self.channels[from.index()].had += 1;
+    }
+
+    /// A message of a member of this view for this process alone: it is acknowledged. Says whether it is handed over:
+    /// messages out of turn are requested again.
+    pub(crate) fn take_message(&mut self, group: &GroupMembership, from: Pid, number: u64) -> bool {
+        let is_next = self.is_next(group, from, number);
+        if is_next {
+            self.take_next(from);
+        }
+        is_next
+    }
+
+    /// Packets in flight to a peer are lost.
+    pub(crate) fn retry_now(&mut self, p: Pid, now: Time) {
+        self.channels[p.index()].retry_now(now);
+    }
+
+    /// Says casts of this process again to a peer: those after `after`, up to `upto`.
+    pub(super) fn say_again(
+        &self,
+        me: Pid,
+        to: Pid,
+        after: u64,
+        upto: u64,
+        post: &mut OutgoingPackets,
+    ) {
+        let (view, sender) = (self.log.view, me);
+        let mut said = 0;
+        for number in after + 1..=upto {
+            let Some(kept) = self.log.get(sender, number).cloned() else { continue };
+            said += kept.bytes.len();
+            if said > RESENT_BYTES && number > after + 1 {
+                return;
+            }
+            post.push(to, PacketItem::Cast { view, sender, number, kept });
+        }
+    }
+
+    /// The time of the next retransmission.
+    pub(crate) fn resend_at(&self, group: &GroupMembership) -> Time {
+        if group.phase != ViewPhase::Active {
+            return Time::NEVER;
+        }
+        self.channels.iter().map(PeerChannel::retry_at).min().unwrap_or(Time::NEVER)
+    }
+
+    /// Says again what was not acknowledged for too long.
+    pub(crate) fn resend(&mut self, group: &GroupMembership, post: &mut OutgoingPackets) {
+        let now = group.now;
+        if self.resend_at(group) > now {
+            return;
+        }
+        for to in group.others() {
+            if self.channels[to.index()].retry_at() <= now {
+                self.resend_to(group, to, post);
+            }
+        }
+    }
+
+    fn resend_to(&mut self, group: &GroupMembership, to: Pid, post: &mut OutgoingPackets) {
+        let (now, me) = (group.now, group.me());
+        let view = self.log.view;
+        let channel = &mut self.channels[to.index()];
+        let (casts, messages) = (channel.casts.is_due(now), channel.messages.is_due(now));
+        if casts {
+            let has = self.log.acked(to, me);
+            let mine = self.log.have(me);
+            self.say_again(me, to, has, mine.min(has + RESENT_AT_ONCE), post);
+        }
+        if messages {
+            let channel = &mut self.channels[to.index()];
+            let mut said = 0;
+            let messages =
+                channel.unacked.iter().take(RESENT_AT_ONCE as usize).take_while(|part| {
+                    let first = said == 0;
+                    said += part.len();
+                    first || said <= RESENT_BYTES
+                });
+            let numbered: Vec<_> = (channel.sent + 1..).zip(messages.cloned()).collect();
+            channel.posted = channel.posted.max(numbered.len());
+            for (number, message) in numbered {
+                post.push(to, message.into_item(view, number));
+            }
+        }
+    }
+}

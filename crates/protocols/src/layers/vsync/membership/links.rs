@@ -1,0 +1,122 @@
+//! Reports of dead links: which processes each peer does not hear.
+//!
+//! A link may be dead in one direction while all else works. So each process reports, with its heartbeats, which peers
+//! it has not heard for long ([`PacketItem::Unheard`]), and the coordinator judges its proposals by these reports; see
+//! `agreement/primary.rs`. Nobody forwards anything for others, so a packet still comes from the process that made it.
+
+use super::GroupMembership;
+use crate::layers::vsync::packet::PacketItem;
+use crate::layers::vsync::packing::OutgoingPackets;
+use alloc::vec::Vec;
+use amcast_core::{Pid, Time};
+
+/// How many times as long as the patience with a peer it must be silent to be reported as unheard. When a
+/// process fails, the others suspect it before anyone reports it.
+const REPORT_PATIENCE: u64 = 2;
+
+/// For how many heartbeats a report holds that is not repeated.
+const REPORT_HEARTBEATS: u64 = 8;
+
+/// Which processes a peer does not hear, as it reported.
+#[derive(Clone, Copy, Debug)]
+struct LinkReport {
+    /// A bit for each process.
+    unheard: u32,
+    /// Until when it holds.
+    until: Time,
+}
+
+impl Default for LinkReport {
+    /// It hears all.
+    fn default() -> Self {
+        Self { unheard: 0, until: Time::ZERO }
+    }
+}
+
+/// The last reports of peers, by pid, and of this process.
+#[derive(Debug)]
+pub(crate) struct LinkReports {
+    reports: Vec<LinkReport>,
+    /// The processes that this one has reported last as unheard, a bit each.
+    reported: u32,
+}
+
+impl LinkReports {
+    pub(super) fn new(processes: usize) -> Self {
+        Self { reports: alloc::vec![LinkReport::default(); processes], reported: 0 }
+    }
+
+    /// A process began another life: reports of the earlier one are void.
+    pub(super) fn forget(&mut self, p: Pid) {
+        self.reports[p.index()] = LinkReport::default();
+    }
+}
+
+impl GroupMembership {
+    /// The processes that have been silent here for so long that the link from them seems dead.
+    fn unheard(&self) -> u32 {
+        if self.settings.told_who_failed {
+            // Silence says nothing.
+            return 0;
+        }
+        let is_unheard = |p: &Pid| {
+            let patience = self.peers.patience(*p).times(REPORT_PATIENCE);
+            self.suspects(*p) && self.peers.silence(self.now, *p) >= patience
+        };
+        self.peers().filter(is_unheard).fold(0, |bits, p| bits | 1 << p.0)
+    }
+
+    /// Reports to all with a heartbeat which processes are unheard here, as long as there are any, and once
+    /// when there are none any more. Also those that are in no view: whether they want to join is not known
+    /// where they are not heard. The report travels in the packet of the heartbeat, which a carrier with
+    /// multicast sends once.
+    pub(crate) fn report_unheard(&mut self, post: &mut OutgoingPackets) {
+        let processes = self.unheard();
+        if processes != 0 || self.links.reported != 0 {
+            if self.beats_to_group() {
+                post.push_for_all(PacketItem::Unheard { processes });
+            } else {
+                self.peers().for_each(|to| post.push(to, PacketItem::Unheard { processes }));
+            }
+        }
+        self.links.reported = processes;
+    }
+
+    pub(crate) fn on_unheard(&mut self, from: Pid, unheard: u32) {
+        let until = self.now + self.settings.heartbeat.times(REPORT_HEARTBEATS);
+        self.links.reports[from.index()] = LinkReport { unheard, until };
+    }
+
+    /// Whether any peer reports that it does not hear some process.
+    pub(crate) fn has_reports(&self) -> bool {
+        self.links.reports.iter().any(|report| report.unheard != 0 && report.until > self.now)
+    }
+
+    /// Whether `a` hears `b`, as far as `a` has not reported the contrary.
+    fn hears(&self, a: Pid, b: Pid) -> bool {
+        let LinkReport { unheard, until } = self.links.reports[a.index()];
+        until <= self.now || unheard >> b.0 & 1 == 0
+    }
+
+    /// Whether messages of this process reach `p`, as far as `p` has not reported the contrary.
+    pub(crate) fn reaches(&self, p: Pid) -> bool {
+        self.hears(p, self.me())
+    }
+
+    /// By pid: which processes each one is linked with, a bit each, as far as nobody has reported the
+    /// contrary. Each is linked with itself.
+    pub(crate) fn links(&self) -> Vec<u32> {
+        let all = || (0..self.settings.processes as u32).map(Pid);
+        let of = |p: Pid| {
+            let linked = all().filter(|&q| p == q || self.hears(p, q) && self.hears(q, p));
+            linked.fold(0, |bits, q| bits | 1 << q.0)
+        };
+        all().map(of).collect()
+    }
+
+    /// This process and those that it hears, a bit each.
+    pub(crate) fn heard(&self) -> u32 {
+        let heard = self.peers().filter(|&p| !self.suspects(p));
+        heard.fold(1 << self.me().0, |bits, p| bits | 1 << p.0)
+    }
+}
