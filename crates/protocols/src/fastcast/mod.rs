@@ -88,19 +88,17 @@ mod sequence;
 #[cfg(test)]
 mod tests;
 
-use crate::layers::vsync::{Dissemination, Vsync, VsyncPacket, VsyncSettings};
+use crate::layers::group_entry::{
+    ACK_US, BATCH_BYTES, CastLimits, GroupTransport, PACKET_BYTES, check_group, flight_bytes,
+    group_params, group_process, layer_settings, show_packet,
+};
+use crate::layers::vsync::VsyncSettings;
 use crate::mutant::Mutants;
-use alloc::boxed::Box;
-use alloc::format;
 use alloc::string::String;
-use amcast_core::codec::{ByteReader, Codec};
 use amcast_core::config::ParamKind;
 use amcast_core::entry::Trials;
-use amcast_core::messages::{FramedProtocol, Lane};
-use amcast_core::parameters::{
-    DETECTOR, Detector, HEARTBEAT, LANE, PAYLOAD_MAX, PacketLane, RETRY, SUSPECT, WINDOW,
-    WINDOW_BYTES, check_timers, check_window,
-};
+use amcast_core::messages::Lane;
+use amcast_core::parameters::{LANE, PAYLOAD_MAX, WINDOW, WINDOW_BYTES};
 use amcast_core::{
     About, Assumption, Capabilities, Config, ConfigError, Datagrams, Entry, MediumKind, Param, Pid,
     Property, ProtocolProcess, Span,
@@ -125,30 +123,6 @@ const ENTRY_BYTES: usize = 64;
 /// Kilobytes a second in a megabit a second.
 const KILOBYTES: u64 = 125;
 
-const ACK_US: Param = Param {
-    name: "ack_us",
-    kind: ParamKind::Number { default: 500, min: 0, max: 1_000_000 },
-    about: "How long an acknowledgement that no delivery waits for may be held back, in microseconds.",
-    cost: "Less frees windows sooner, with more packets.",
-    source: "ours",
-};
-
-const PACKET_BYTES: Param = Param {
-    name: "packet_bytes",
-    kind: ParamKind::Number { default: 1_400, min: 64, max: 1 << 20 },
-    about: "About how many bytes are put into one packet; a batch travels in as many as it needs.",
-    cost: "More is faster under load; beyond the network's frame, datagrams are split by the system.",
-    source: "ours",
-};
-
-const BATCH_BYTES: Param = Param {
-    name: "batch_bytes",
-    kind: ParamKind::Number { default: 4 << 10, min: 1, max: 1 << 20 },
-    about: "How many bytes a batch of messages has at least, while an earlier batch of its sender is not delivered.",
-    cost: "More carries more under load, in larger steps; a message on an idle group never waits for it.",
-    source: "FastCast 3.5: 4 KB",
-};
-
 const LINK_MBPS: Param = Param {
     name: "link_mbps",
     kind: ParamKind::Number { default: 942, min: 1, max: 100_000 },
@@ -165,23 +139,11 @@ const DEMAND_US: Param = Param {
     source: "ours; FastCast 4.2 measures 3.8 ms for an increase",
 };
 
-static PARAMS: &[Param] = &[
-    WINDOW.param(),
-    WINDOW_BYTES.param(),
-    PAYLOAD_MAX.param(),
-    LANE.param(),
-    DETECTOR.param(),
-    HEARTBEAT.param(),
-    SUSPECT.param(),
-    RETRY.param(),
-    ACK_US,
-    PACKET_BYTES,
-    BATCH_BYTES,
-    LINK_MBPS,
-    DEMAND_US,
-    #[cfg(feature = "mutants")]
-    <FastCastMutant as crate::mutant::Mutant>::PARAM,
-];
+static PARAMS: &[Param] = group_params!(
+    FastCastMutant,
+    [LANE],
+    [ACK_US, PACKET_BYTES, BATCH_BYTES, LINK_MBPS, DEMAND_US]
+);
 
 static ABOUT: About = About {
     summary: "Uniform broadcast in total order: all members send at once, each within its share of the bandwidth, and \
@@ -221,9 +183,8 @@ impl Entry for FastCast {
     }
 
     fn build(&self, me: Pid, config: &Config) -> Result<ProtocolProcess, ConfigError> {
-        let layer = layer_settings(me, config)?;
-        let member = FastCastMember::new(settings(me, config));
-        Ok(ProtocolProcess::Messages(Box::new(FramedProtocol::new(Vsync::new(layer, member)))))
+        check_group(self.name(), config)?;
+        Ok(group_process(layer(me, config), FastCastMember::new(settings(me, config))))
     }
 
     fn trials(&self) -> &'static Trials {
@@ -235,21 +196,7 @@ impl Entry for FastCast {
     }
 
     fn show(&self, bytes: &[u8]) -> String {
-        let mut reader = ByteReader::new(bytes);
-        match VsyncPacket::decode(&mut reader) {
-            Ok(packet) if reader.is_empty() => format!("{packet:?}"),
-            Ok(packet) => format!("{packet:?}, and {} bytes too many", reader.rest().len()),
-            Err(e) => format!("no packet of a group: {e}"),
-        }
-    }
-}
-
-/// Bytes of one member's casts that are on the way at a time, at most.
-fn flight_bytes(config: &Config) -> usize {
-    let bytes = WINDOW_BYTES.get(config);
-    match LANE.get(config) {
-        PacketLane::Stream => bytes,
-        PacketLane::Datagram | PacketLane::Multicast => bytes.min(DATAGRAMS_BYTES_MAX),
+        show_packet(bytes)
     }
 }
 
@@ -262,7 +209,7 @@ fn settings(me: Pid, config: &Config) -> FastCastSettings {
         window_bytes: WINDOW_BYTES.get(config),
         payload_max: PAYLOAD_MAX.get(config),
         batch_bytes: config.get(&BATCH_BYTES) as usize,
-        flight_bytes: flight_bytes(config) / 2,
+        flight_bytes: flight_bytes(config, DATAGRAMS_BYTES_MAX) / 2,
         packet_bytes: config.get(&PACKET_BYTES) as usize,
         link: link - link / RESERVE,
         demand: Span::micros(config.get(&DEMAND_US)),
@@ -271,45 +218,22 @@ fn settings(me: Pid, config: &Config) -> FastCastSettings {
 }
 
 /// The settings of the layer below.
-fn layer_settings(me: Pid, config: &Config) -> Result<VsyncSettings, ConfigError> {
-    let cluster = config.cluster();
-    if cluster.groups() != 1 || cluster.clients() != 0 {
-        return Err(ConfigError::Relation(format!(
-            "groups = {}, clients = {}: in fastcast the members of one group broadcast; give groups = 1 and \
-             clients = 0, or a protocol that multicasts to several groups",
-            cluster.groups(),
-            cluster.clients()
-        )));
-    }
-    check_timers(config, 1)?;
-    check_window(config)?;
-    let (lane, dissemination) = match LANE.get(config) {
-        PacketLane::Stream => (Lane::Stream, Dissemination::Unicast),
-        PacketLane::Datagram => (Lane::Datagram, Dissemination::Unicast),
-        PacketLane::Multicast => (Lane::Datagram, Dissemination::Group),
-    };
-    let processes = cluster.replicas();
+fn layer(me: Pid, config: &Config) -> VsyncSettings {
     // A cast for each message of all members, and for each number: the leader may give one at a time.
-    let window = WINDOW.get(config) * processes;
+    let window = WINDOW.get(config) * config.cluster().replicas();
     let batch = config.get(&BATCH_BYTES) as usize + PAYLOAD_MAX.get(config);
     // Each message of a batch is smaller than the batch, but for its number and length.
     let entries = WINDOW.get(config) * ENTRY_BYTES;
-    Ok(VsyncSettings {
-        me,
-        processes,
-        lane,
-        dissemination,
-        heartbeat: HEARTBEAT.get(config),
-        suspect: SUSPECT.get(config),
-        told_who_failed: DETECTOR.get(config) == Detector::Connections,
-        retry: RETRY.get(config),
-        ack: Span::micros(config.get(&ACK_US)),
-        link: Some(config.get(&LINK_MBPS) * KILOBYTES),
-        packet_bytes: config.get(&PACKET_BYTES) as usize,
+    let limits = CastLimits {
         window,
-        window_bytes: flight_bytes(config),
+        window_bytes: flight_bytes(config, DATAGRAMS_BYTES_MAX),
         // A batch, or numbers for all casts that may be without one.
         message_bytes: batch + entries + (window + 1) * ENTRY_BYTES,
-        broken: mutants::broken(Mutants::of(config)),
-    })
+    };
+    let transport = GroupTransport::of(config, Lane::Datagram);
+    let broken = mutants::broken(Mutants::of(config));
+    VsyncSettings {
+        link: Some(config.get(&LINK_MBPS) * KILOBYTES),
+        ..layer_settings(me, config, transport, limits, broken)
+    }
 }

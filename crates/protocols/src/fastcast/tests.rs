@@ -5,6 +5,7 @@ use crate::layers::batch::{Batch, OpenBatch};
 use crate::layers::join_state::JoinState;
 use alloc::string::ToString;
 use alloc::vec::Vec;
+use amcast_core::codec::Codec;
 use amcast_core::groupcast::{
     Grade, GroupMember, Groupcast, GroupcastInput, GroupcastOutput, View,
 };

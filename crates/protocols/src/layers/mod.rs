@@ -4,6 +4,7 @@
 pub(crate) mod batch;
 pub(crate) mod delivery;
 pub mod failure_detector;
+pub(crate) mod group_entry;
 pub(crate) mod join_state;
 pub(crate) mod outgoing;
 pub(crate) mod paced;

@@ -73,22 +73,19 @@ mod order;
 #[cfg(test)]
 mod tests;
 
-use crate::layers::vsync::{Dissemination, STREAM_PART_BYTES, Vsync, VsyncPacket, VsyncSettings};
-use crate::mutant::Mutants;
-use alloc::boxed::Box;
-use alloc::format;
-use alloc::string::String;
-use amcast_core::codec::{ByteReader, Codec};
-use amcast_core::config::ParamKind;
-use amcast_core::entry::Trials;
-use amcast_core::messages::{FramedProtocol, Lane};
-use amcast_core::parameters::{
-    DETECTOR, Detector, HEARTBEAT, PAYLOAD_MAX, RETRY, SUSPECT, WINDOW, WINDOW_BYTES, check_timers,
-    check_window,
+use crate::layers::group_entry::{
+    ACK_US, BATCH_BYTES, CastLimits, GroupTransport, PACKET_BYTES, check_group, group_params,
+    group_process, layer_settings, show_packet,
 };
+use crate::layers::vsync::{Dissemination, STREAM_PART_BYTES, VsyncSettings};
+use crate::mutant::Mutants;
+use alloc::string::String;
+use amcast_core::entry::Trials;
+use amcast_core::messages::Lane;
+use amcast_core::parameters::{PAYLOAD_MAX, WINDOW, WINDOW_BYTES};
 use amcast_core::{
     About, Assumption, Capabilities, Config, ConfigError, Entry, MediumKind, Param, Pid, Property,
-    ProtocolProcess, Span,
+    ProtocolProcess,
 };
 use member::{LcrMember, LcrSettings};
 #[cfg(feature = "fuzzing")]
@@ -99,44 +96,23 @@ pub(crate) use mutants::LcrMutant;
 /// Bytes of a message in a batch besides its payload, and of a count in a clock, at most.
 const ENTRY_BYTES: usize = 64;
 
-const ACK_US: Param = Param {
-    name: "ack_us",
-    kind: ParamKind::Number { default: 500, min: 0, max: 1_000_000 },
-    about: "How long the predecessor may wait for the acknowledgement of what it sent, in microseconds.",
-    cost: "Less frees its memory sooner, with more packets; deliveries never wait for it.",
-    source: "ours",
-};
-
-const PACKET_BYTES: Param = Param {
-    name: "packet_bytes",
-    kind: ParamKind::Number { default: 1_400, min: 64, max: 1 << 20 },
-    about: "About how many bytes are put into one packet.",
-    cost: "More is faster under load, in larger steps.",
-    source: "ours",
-};
-
-const BATCH_BYTES: Param = Param {
-    name: "batch_bytes",
-    kind: ParamKind::Number { default: 4 << 10, min: 1, max: 1 << 20 },
-    about: "How many bytes a batch of messages has at least, while an earlier batch of its sender is not delivered.",
-    cost: "More carries more under load, in larger steps; a message on an idle group never waits for it.",
-    source: "as in fastcast",
-};
-
-static PARAMS: &[Param] = &[
-    WINDOW.param(),
-    WINDOW_BYTES.param(),
-    PAYLOAD_MAX.param(),
-    DETECTOR.param(),
-    HEARTBEAT.param(),
-    SUSPECT.param(),
-    RETRY.param(),
-    ACK_US,
-    PACKET_BYTES,
-    BATCH_BYTES,
-    #[cfg(feature = "mutants")]
-    <LcrMutant as crate::mutant::Mutant>::PARAM,
-];
+static PARAMS: &[Param] = group_params!(
+    LcrMutant,
+    [],
+    [
+        Param {
+            about: "How long the predecessor may wait for the acknowledgement of what it sent, in microseconds.",
+            cost: "Less frees its memory sooner, with more packets; deliveries never wait for it.",
+            ..ACK_US
+        },
+        Param {
+            about: "About how many bytes are put into one packet.",
+            cost: "More is faster under load, in larger steps.",
+            ..PACKET_BYTES
+        },
+        Param { source: "as in fastcast", ..BATCH_BYTES },
+    ]
+);
 
 static ABOUT: About = About {
     summary: "Uniform broadcast in total order along a ring: all members send at once, each to its successor alone, and \
@@ -175,9 +151,8 @@ impl Entry for Lcr {
     }
 
     fn build(&self, me: Pid, config: &Config) -> Result<ProtocolProcess, ConfigError> {
-        let layer = layer_settings(me, config)?;
-        let member = LcrMember::new(settings(me, config));
-        Ok(ProtocolProcess::Messages(Box::new(FramedProtocol::new(Vsync::new(layer, member)))))
+        check_group(self.name(), config)?;
+        Ok(group_process(layer(me, config), LcrMember::new(settings(me, config))))
     }
 
     fn trials(&self) -> &'static Trials {
@@ -185,12 +160,7 @@ impl Entry for Lcr {
     }
 
     fn show(&self, bytes: &[u8]) -> String {
-        let mut reader = ByteReader::new(bytes);
-        match VsyncPacket::decode(&mut reader) {
-            Ok(packet) if reader.is_empty() => format!("{packet:?}"),
-            Ok(packet) => format!("{packet:?}, and {} bytes too many", reader.rest().len()),
-            Err(e) => format!("no packet of a group: {e}"),
-        }
+        show_packet(bytes)
     }
 }
 
@@ -207,40 +177,18 @@ fn settings(me: Pid, config: &Config) -> LcrSettings {
 }
 
 /// The settings of the layer below.
-fn layer_settings(me: Pid, config: &Config) -> Result<VsyncSettings, ConfigError> {
-    let cluster = config.cluster();
-    if cluster.groups() != 1 || cluster.clients() != 0 {
-        return Err(ConfigError::Relation(format!(
-            "groups = {}, clients = {}: in lcr the members of one group broadcast; give groups = 1 and clients = 0, \
-             or a protocol that multicasts to several groups",
-            cluster.groups(),
-            cluster.clients()
-        )));
-    }
-    check_timers(config, 1)?;
-    check_window(config)?;
-    let processes = cluster.replicas();
-    let clock = processes * ENTRY_BYTES;
+fn layer(me: Pid, config: &Config) -> VsyncSettings {
+    let clock = config.cluster().replicas() * ENTRY_BYTES;
     let messages = WINDOW.get(config);
     let entries = messages * ENTRY_BYTES;
     // A member may have a batch of each message on the way, in as many parts as the bytes need.
     let window_bytes = WINDOW_BYTES.get(config) + entries + messages * clock;
     let batch = config.get(&BATCH_BYTES) as usize + PAYLOAD_MAX.get(config);
-    Ok(VsyncSettings {
-        me,
-        processes,
-        lane: Lane::Stream,
-        dissemination: Dissemination::Ring,
-        heartbeat: HEARTBEAT.get(config),
-        suspect: SUSPECT.get(config),
-        told_who_failed: DETECTOR.get(config) == Detector::Connections,
-        retry: RETRY.get(config),
-        ack: Span::micros(config.get(&ACK_US)),
-        link: None,
-        packet_bytes: config.get(&PACKET_BYTES) as usize,
+    let limits = CastLimits {
         window: messages + window_bytes / STREAM_PART_BYTES,
         window_bytes,
         message_bytes: batch + entries + clock,
-        broken: mutants::broken(Mutants::of(config)),
-    })
+    };
+    let transport = GroupTransport { lane: Lane::Stream, dissemination: Dissemination::Ring };
+    layer_settings(me, config, transport, limits, mutants::broken(Mutants::of(config)))
 }

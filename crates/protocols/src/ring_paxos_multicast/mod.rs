@@ -76,22 +76,20 @@ mod ring;
 #[cfg(test)]
 mod tests;
 
-use crate::layers::vsync::{Dissemination, Vsync, VsyncPacket, VsyncSettings};
+use crate::layers::group_entry::{
+    ACK_US, BATCH_BYTES, CastLimits, GroupTransport, PACKET_BYTES, check_group, flight_bytes,
+    group_params, group_process, layer_settings, show_packet,
+};
+use crate::layers::vsync::VsyncSettings;
 use crate::mutant::Mutants;
-use alloc::boxed::Box;
-use alloc::format;
 use alloc::string::String;
-use amcast_core::codec::{ByteReader, Codec};
 use amcast_core::config::ParamKind;
 use amcast_core::entry::Trials;
-use amcast_core::messages::{FramedProtocol, Lane};
-use amcast_core::parameters::{
-    DETECTOR, Detector, HEARTBEAT, LANE, PAYLOAD_MAX, PacketLane, RETRY, SUSPECT, WINDOW,
-    WINDOW_BYTES, check_timers, check_window,
-};
+use amcast_core::messages::Lane;
+use amcast_core::parameters::{LANE, PAYLOAD_MAX, WINDOW, WINDOW_BYTES};
 use amcast_core::{
     About, Assumption, Capabilities, Config, ConfigError, Datagrams, Entry, MediumKind, Param, Pid,
-    Property, ProtocolProcess, Span,
+    Property, ProtocolProcess,
 };
 use member::{RingPaxosMember, RingPaxosSettings};
 #[cfg(feature = "fuzzing")]
@@ -107,30 +105,6 @@ const DATAGRAMS_BYTES_MAX: usize = 128 << 10;
 /// Bytes of a message besides payloads, and of a part of one, at most.
 const ENTRY_BYTES: usize = 64;
 
-const ACK_US: Param = Param {
-    name: "ack_us",
-    kind: ParamKind::Number { default: 500, min: 0, max: 1_000_000 },
-    about: "How long an acknowledgement may be held back, in microseconds: no delivery waits for one.",
-    cost: "Less frees windows sooner, with more packets.",
-    source: "ours",
-};
-
-const PACKET_BYTES: Param = Param {
-    name: "packet_bytes",
-    kind: ParamKind::Number { default: 1_400, min: 64, max: 1 << 20 },
-    about: "About how many bytes are put into one packet; a value travels in as many as it needs.",
-    cost: "More is faster under load; beyond the network's frame, datagrams are split by the system.",
-    source: "ours",
-};
-
-const BATCH_BYTES: Param = Param {
-    name: "batch_bytes",
-    kind: ParamKind::Number { default: 4 << 10, min: 1, max: 1 << 20 },
-    about: "How many bytes of payload a value has at least, while an earlier value is not decided.",
-    cost: "More carries more under load, in larger steps; a message on an idle group never waits for it.",
-    source: "ours; FastCast 3.5 has batches of 4 KB",
-};
-
 const INSTANCES: Param = Param {
     name: "instances",
     kind: ParamKind::Number { default: 32, min: 1, max: 4096 },
@@ -139,22 +113,26 @@ const INSTANCES: Param = Param {
     source: "ours",
 };
 
-static PARAMS: &[Param] = &[
-    WINDOW.param(),
-    WINDOW_BYTES.param(),
-    PAYLOAD_MAX.param(),
-    LANE.param(),
-    DETECTOR.param(),
-    HEARTBEAT.param(),
-    SUSPECT.param(),
-    RETRY.param(),
-    ACK_US,
-    PACKET_BYTES,
-    BATCH_BYTES,
-    INSTANCES,
-    #[cfg(feature = "mutants")]
-    <RingPaxosMutant as crate::mutant::Mutant>::PARAM,
-];
+static PARAMS: &[Param] = group_params!(
+    RingPaxosMutant,
+    [LANE],
+    [
+        Param {
+            about: "How long an acknowledgement may be held back, in microseconds: no delivery waits for one.",
+            ..ACK_US
+        },
+        Param {
+            about: "About how many bytes are put into one packet; a value travels in as many as it needs.",
+            ..PACKET_BYTES
+        },
+        Param {
+            about: "How many bytes of payload a value has at least, while an earlier value is not decided.",
+            source: "ours; FastCast 3.5 has batches of 4 KB",
+            ..BATCH_BYTES
+        },
+        INSTANCES,
+    ]
+);
 
 static ABOUT: About = About {
     summary: "Uniform broadcast in total order: a coordinator multicasts values and decisions, and the votes of a majority \
@@ -194,9 +172,8 @@ impl Entry for RingPaxosMulticast {
     }
 
     fn build(&self, me: Pid, config: &Config) -> Result<ProtocolProcess, ConfigError> {
-        let layer = layer_settings(me, config)?;
-        let member = RingPaxosMember::new(settings(me, config));
-        Ok(ProtocolProcess::Messages(Box::new(FramedProtocol::new(Vsync::new(layer, member)))))
+        check_group(self.name(), config)?;
+        Ok(group_process(layer(me, config), RingPaxosMember::new(settings(me, config))))
     }
 
     fn trials(&self) -> &'static Trials {
@@ -204,12 +181,7 @@ impl Entry for RingPaxosMulticast {
     }
 
     fn show(&self, bytes: &[u8]) -> String {
-        let mut reader = ByteReader::new(bytes);
-        match VsyncPacket::decode(&mut reader) {
-            Ok(packet) if reader.is_empty() => format!("{packet:?}"),
-            Ok(packet) => format!("{packet:?}, and {} bytes too many", reader.rest().len()),
-            Err(e) => format!("no packet of a group: {e}"),
-        }
+        show_packet(bytes)
     }
 }
 
@@ -229,47 +201,17 @@ fn settings(me: Pid, config: &Config) -> RingPaxosSettings {
 }
 
 /// The settings of the layer below. Proposals and votes travel on streams where values and decisions are multicast.
-fn layer_settings(me: Pid, config: &Config) -> Result<VsyncSettings, ConfigError> {
-    let cluster = config.cluster();
-    if cluster.groups() != 1 || cluster.clients() != 0 {
-        return Err(ConfigError::Relation(format!(
-            "groups = {}, clients = {}: in ring-paxos-multicast the members of one group broadcast; give groups = 1 and \
-             clients = 0, or a protocol that multicasts to several groups",
-            cluster.groups(),
-            cluster.clients()
-        )));
-    }
-    check_timers(config, 1)?;
-    check_window(config)?;
-    let (lane, dissemination) = match LANE.get(config) {
-        PacketLane::Stream => (Lane::Stream, Dissemination::Unicast),
-        PacketLane::Datagram => (Lane::Datagram, Dissemination::Unicast),
-        PacketLane::Multicast => (Lane::Stream, Dissemination::Group),
-    };
-    let datagrams = dissemination == Dissemination::Group || lane == Lane::Datagram;
-    let bytes = WINDOW_BYTES.get(config);
+fn layer(me: Pid, config: &Config) -> VsyncSettings {
+    let messages = WINDOW.get(config) * config.cluster().replicas();
     let batch = config.get(&BATCH_BYTES) as usize;
-    let processes = cluster.replicas();
-    Ok(VsyncSettings {
-        me,
-        processes,
-        lane,
-        dissemination,
-        heartbeat: HEARTBEAT.get(config),
-        suspect: SUSPECT.get(config),
-        told_who_failed: DETECTOR.get(config) == Detector::Connections,
-        retry: RETRY.get(config),
-        ack: Span::micros(config.get(&ACK_US)),
-        link: None,
-        packet_bytes: config.get(&PACKET_BYTES) as usize,
+    let limits = CastLimits {
         // Each message of all members may be a value of its own, with a decision.
-        window: 2 * WINDOW.get(config) * processes,
-        window_bytes: if datagrams { bytes.min(DATAGRAMS_BYTES_MAX) } else { bytes },
+        window: 2 * messages,
+        window_bytes: flight_bytes(config, DATAGRAMS_BYTES_MAX),
         // A value takes proposals until it is full, and the last one may be a full batch or one large message. Messages
         // without payload wait for all that is open, so that each of all windows may be in a value.
-        message_bytes: 2 * batch
-            + PAYLOAD_MAX.get(config)
-            + (WINDOW.get(config) * processes + 1) * ENTRY_BYTES,
-        broken: mutants::broken(Mutants::of(config)),
-    })
+        message_bytes: 2 * batch + PAYLOAD_MAX.get(config) + (messages + 1) * ENTRY_BYTES,
+    };
+    let transport = GroupTransport::of(config, Lane::Stream);
+    layer_settings(me, config, transport, limits, mutants::broken(Mutants::of(config)))
 }

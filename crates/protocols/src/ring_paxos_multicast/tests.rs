@@ -3,8 +3,10 @@
 use super::*;
 use crate::layers::batch::{Batch, OpenBatch};
 use crate::layers::join_state::JoinState;
+use crate::layers::vsync::Dissemination;
 use alloc::string::ToString;
 use alloc::vec::Vec;
+use amcast_core::codec::Codec;
 use amcast_core::groupcast::{
     Grade, GroupMember, Groupcast, GroupcastInput, GroupcastOutput, View,
 };
@@ -286,7 +288,8 @@ fn values_are_multicast_and_proposals_and_votes_take_streams() {
         let set = [("lane".to_string(), lane.to_string())].into();
         let raw = RawConfig { groups: 1, clients: 0, set, ..RawConfig::default() };
         let config = raw.check(ABOUT.params).expect("a sound configuration");
-        let layer = layer_settings(Pid(0), &config).expect("a sound shape");
+        check_group(RingPaxosMulticast.name(), &config).expect("a sound shape");
+        let layer = layer(Pid(0), &config);
         (
             layer.lane,
             layer.dissemination == Dissemination::Group,

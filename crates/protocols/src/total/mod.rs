@@ -52,7 +52,7 @@
 //! that only failed members have delivered.
 //!
 //! # Read first
-//! `ordering_base.rs`, `layers/batch.rs`, then `broadcast.rs`, `send.rs`, `ask.rs`, `token.rs`: a [`Scheme`] each.
+//! `ordering_base.rs`, `layers/batch.rs`, then `broadcast.rs`, `send.rs`, `ask.rs`, `token.rs`: a `Scheme` each.
 
 mod ask;
 mod broadcast;
@@ -64,23 +64,21 @@ mod send;
 mod tests;
 mod token;
 
-use crate::layers::vsync::{Dissemination, Vsync, VsyncPacket, VsyncSettings};
+use crate::layers::group_entry::{
+    ACK_US, CastLimits, GroupTransport, PACKET_BYTES, check_group, flight_bytes, group_params,
+    group_process, layer_settings, show_packet,
+};
+use crate::layers::vsync::VsyncSettings;
 use crate::mutant::Mutants;
-use alloc::boxed::Box;
-use alloc::format;
 use alloc::string::String;
-use amcast_core::codec::{ByteReader, Codec};
 use amcast_core::config::ParamKind;
 use amcast_core::entry::Trials;
 use amcast_core::groupcast::Grade;
-use amcast_core::messages::{FramedProtocol, Frames, Lane};
-use amcast_core::parameters::{
-    DETECTOR, Detector, HEARTBEAT, LANE, PAYLOAD_MAX, PacketLane, RETRY, SUSPECT, WINDOW,
-    WINDOW_BYTES, check_timers, check_window,
-};
+use amcast_core::messages::Lane;
+use amcast_core::parameters::{LANE, PAYLOAD_MAX, WINDOW, WINDOW_BYTES};
 use amcast_core::{
     About, Assumption, Capabilities, Config, ConfigError, Datagrams, Entry, MediumKind, Param, Pid,
-    Property, Protocol, ProtocolProcess, Span,
+    Property, ProtocolProcess, Span,
 };
 use ask::AskBroadcast;
 use broadcast::BroadcastBroadcast;
@@ -88,7 +86,7 @@ use broadcast::BroadcastBroadcast;
 pub(crate) use message::OrderingMessage;
 #[cfg(feature = "mutants")]
 use mutants::TotalOrderMutant;
-use ordering_base::{OrderingSettings, Scheme, TotalOrderProtocol};
+use ordering_base::{OrderingSettings, TotalOrderProtocol};
 use send::SendBroadcast;
 use token::PrivilegeBased;
 
@@ -112,23 +110,6 @@ macro_rules! number {
     };
 }
 
-number!(
-    ACK_US = "ack_us",
-    500,
-    0,
-    1_000_000,
-    "How long an acknowledgement that no delivery waits for may be held back, in microseconds.",
-    "Less frees windows sooner, with more packets."
-);
-number!(
-    PACKET_BYTES = "packet_bytes",
-    1_400,
-    64,
-    1 << 20,
-    "About how many bytes are put into one packet; pieces of state have this size, too, and 32 KB at \
-     least on streams.",
-    "More is faster under load; beyond the network's frame, datagrams are split by the system."
-);
 number!(
     HELD_BYTES = "held_bytes",
     16 << 20,
@@ -155,23 +136,21 @@ number!(
     "Packets while nothing happens; nobody waits for it."
 );
 
-static PARAMS: &[Param] = &[
-    WINDOW.param(),
-    WINDOW_BYTES.param(),
-    PAYLOAD_MAX.param(),
-    LANE.param(),
-    DETECTOR.param(),
-    HEARTBEAT.param(),
-    SUSPECT.param(),
-    RETRY.param(),
-    ACK_US,
-    PACKET_BYTES,
-    HELD_BYTES,
-    BURST,
-    REST_US,
-    #[cfg(feature = "mutants")]
-    <TotalOrderMutant as crate::mutant::Mutant>::PARAM,
-];
+static PARAMS: &[Param] = group_params!(
+    TotalOrderMutant,
+    [LANE],
+    [
+        ACK_US,
+        Param {
+            about: "About how many bytes are put into one packet; pieces of state have this size, too, and 32 KB at \
+                    least on streams.",
+            ..PACKET_BYTES
+        },
+        HELD_BYTES,
+        BURST,
+        REST_US,
+    ]
+);
 
 /// How a row gives messages their numbers.
 #[derive(Clone, Copy, Debug)]
@@ -322,23 +301,23 @@ impl Entry for TotalOrderRow {
     }
 
     fn build(&self, me: Pid, config: &Config) -> Result<ProtocolProcess, ConfigError> {
-        let settings = settings(self.name, me, config)?;
-        let set = self.setting(me, config);
-        Ok(ProtocolProcess::Messages(match self.pattern {
-            Pattern::Broadcast(message, number) => node(
-                settings,
-                TotalOrderProtocol::new(set, BroadcastBroadcast::new(message, number)),
-            ),
+        check_group(self.name, config)?;
+        let (layer, set) = (layer(me, config), self.setting(me, config));
+        Ok(match self.pattern {
+            Pattern::Broadcast(message, number) => {
+                let scheme = BroadcastBroadcast::new(message, number);
+                group_process(layer, TotalOrderProtocol::new(set, scheme))
+            }
             Pattern::Send(grade) => {
-                node(settings, TotalOrderProtocol::new(set, SendBroadcast::new(grade)))
+                group_process(layer, TotalOrderProtocol::new(set, SendBroadcast::new(grade)))
             }
             Pattern::Ask(grade) => {
-                node(settings, TotalOrderProtocol::new(set, AskBroadcast::new(grade)))
+                group_process(layer, TotalOrderProtocol::new(set, AskBroadcast::new(grade)))
             }
             Pattern::Token(grade) => {
-                node(settings, TotalOrderProtocol::new(set, PrivilegeBased::new(grade)))
+                group_process(layer, TotalOrderProtocol::new(set, PrivilegeBased::new(grade)))
             }
-        }))
+        })
     }
 
     fn trials(&self) -> &'static Trials {
@@ -346,20 +325,8 @@ impl Entry for TotalOrderRow {
     }
 
     fn show(&self, bytes: &[u8]) -> String {
-        let mut reader = ByteReader::new(bytes);
-        match VsyncPacket::decode(&mut reader) {
-            Ok(packet) if reader.is_empty() => format!("{packet:?}"),
-            Ok(packet) => format!("{packet:?}, and {} bytes too many", reader.rest().len()),
-            Err(e) => format!("no packet of a group: {e}"),
-        }
+        show_packet(bytes)
     }
-}
-
-fn node<S: Scheme + core::marker::Send + 'static>(
-    settings: VsyncSettings,
-    total: TotalOrderProtocol<S>,
-) -> Box<dyn Protocol<Medium = Frames> + core::marker::Send> {
-    Box::new(FramedProtocol::new(Vsync::new(settings, total)))
 }
 
 impl TotalOrderRow {
@@ -399,54 +366,15 @@ fn run_bytes(config: &Config) -> usize {
 }
 
 /// The settings of the layer below.
-fn settings(name: &str, me: Pid, config: &Config) -> Result<VsyncSettings, ConfigError> {
-    let cluster = config.cluster();
-    let relation = |why: String| Err(ConfigError::Relation(why));
-    if cluster.groups() != 1 {
-        return relation(format!(
-            "groups = {}: {name} broadcasts within one group; give groups = 1, or a protocol that \
-             multicasts to several",
-            cluster.groups()
-        ));
-    }
-    if cluster.clients() != 0 {
-        return relation(format!(
-            "clients = {}: in {name} every member broadcasts; give clients = 0",
-            cluster.clients()
-        ));
-    }
-    let get = |param: &Param| config.get(param);
-    let (lane, dissemination) = match LANE.get(config) {
-        PacketLane::Stream => (Lane::Stream, Dissemination::Unicast),
-        PacketLane::Datagram => (Lane::Datagram, Dissemination::Unicast),
-        PacketLane::Multicast => (Lane::Datagram, Dissemination::Group),
-    };
-    check_timers(config, 1)?;
-    check_window(config)?;
-    let (payload, bytes) = (PAYLOAD_MAX.get(config), WINDOW_BYTES.get(config));
-    let processes = cluster.replicas();
+fn layer(me: Pid, config: &Config) -> VsyncSettings {
     // The sequencer may broadcast for all.
-    let window = WINDOW.get(config) * processes;
-    let on_the_way = match lane {
-        Lane::Stream => bytes,
-        Lane::Datagram => bytes.min(DATAGRAMS_BYTES_MAX),
-    };
-    Ok(VsyncSettings {
-        me,
-        processes,
-        lane,
-        dissemination,
-        heartbeat: HEARTBEAT.get(config),
-        suspect: SUSPECT.get(config),
-        told_who_failed: DETECTOR.get(config) == Detector::Connections,
-        retry: RETRY.get(config),
-        ack: Span::micros(get(&ACK_US)),
-        link: None,
-        packet_bytes: get(&PACKET_BYTES) as usize,
+    let window = WINDOW.get(config) * config.cluster().replicas();
+    let limits = CastLimits {
         window,
-        window_bytes: on_the_way,
+        window_bytes: flight_bytes(config, DATAGRAMS_BYTES_MAX),
         // A payload, or some in a run, or numbers for all that may be without one.
-        message_bytes: run_bytes(config).max(payload) + (window + 1) * ENTRY_BYTES,
-        broken: mutants::broken(Mutants::of(config)),
-    })
+        message_bytes: run_bytes(config).max(PAYLOAD_MAX.get(config)) + (window + 1) * ENTRY_BYTES,
+    };
+    let transport = GroupTransport::of(config, Lane::Datagram);
+    layer_settings(me, config, transport, limits, mutants::broken(Mutants::of(config)))
 }

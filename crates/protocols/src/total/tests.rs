@@ -1,13 +1,13 @@
 //! The reactions of each scheme to its inputs, on a group that the test plays.
 
 use super::message::{OrderingMessage, msg};
-use super::ordering_base::{OrderingSettings, TotalOrderProtocol};
+use super::ordering_base::{OrderingSettings, Scheme, TotalOrderProtocol};
 use super::*;
 use crate::layers::batch::{Batch, OpenBatch};
 use alloc::vec::Vec;
 use amcast_core::groupcast::{GroupMember, Groupcast, GroupcastInput, GroupcastOutput, View};
 use amcast_core::step::WakeReason;
-use amcast_core::{GroupSet, Input, MsgId, Outbox, Output, RawConfig, Submission, Time};
+use amcast_core::{GroupSet, Input, MsgId, Outbox, Output, Protocol, RawConfig, Submission, Time};
 
 /// The requests and deliveries of a member.
 #[derive(Clone, PartialEq, Eq, Debug)]

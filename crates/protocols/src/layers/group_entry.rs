@@ -1,0 +1,175 @@
+//! The frame of a catalog entry whose protocol runs on [virtual synchrony](super::vsync): the parameters that all of
+//! them have, the settings of the layer from these, and packets as text. A protocol adds parameters of its own, and
+//! the sizes of its casts ([`CastLimits`]).
+
+use super::vsync::{Dissemination, Vsync, VsyncMutant, VsyncPacket, VsyncSettings};
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use amcast_core::codec::{ByteReader, Codec};
+use amcast_core::config::ParamKind;
+use amcast_core::groupcast::Groupcast;
+use amcast_core::messages::{FramedProtocol, Lane};
+use amcast_core::parameters::{
+    DETECTOR, Detector, HEARTBEAT, LANE, PacketLane, RETRY, SUSPECT, WINDOW_BYTES, check_timers,
+    check_window,
+};
+use amcast_core::{Config, ConfigError, Param, Pid, Protocol, ProtocolProcess, Span};
+
+/// How long an acknowledgement may be held back.
+pub(crate) const ACK_US: Param = Param {
+    name: "ack_us",
+    kind: ParamKind::Number { default: 500, min: 0, max: 1_000_000 },
+    about: "How long an acknowledgement that no delivery waits for may be held back, in microseconds.",
+    cost: "Less frees windows sooner, with more packets.",
+    source: "ours",
+};
+
+/// How large a packet is, about.
+pub(crate) const PACKET_BYTES: Param = Param {
+    name: "packet_bytes",
+    kind: ParamKind::Number { default: 1_400, min: 64, max: 1 << 20 },
+    about: "About how many bytes are put into one packet; a batch travels in as many as it needs.",
+    cost: "More is faster under load; beyond the network's frame, datagrams are split by the system.",
+    source: "ours",
+};
+
+/// How large a batch is at least, under load.
+pub(crate) const BATCH_BYTES: Param = Param {
+    name: "batch_bytes",
+    kind: ParamKind::Number { default: 4 << 10, min: 1, max: 1 << 20 },
+    about: "How many bytes a batch of messages has at least, while an earlier batch of its sender is not delivered.",
+    cost: "More carries more under load, in larger steps; a message on an idle group never waits for it.",
+    source: "FastCast 3.5: 4 KB",
+};
+
+/// The parameters of an entry on virtual synchrony: those of all, between them the transport of packets if it can be
+/// chosen, then its own, and last its mutants.
+macro_rules! group_params {
+    ($mutant:ty, [$($lane:expr)?], [$($own:expr),+ $(,)?]) => {
+        &[
+            amcast_core::parameters::WINDOW.param(),
+            amcast_core::parameters::WINDOW_BYTES.param(),
+            amcast_core::parameters::PAYLOAD_MAX.param(),
+            $($lane.param(),)?
+            amcast_core::parameters::DETECTOR.param(),
+            amcast_core::parameters::HEARTBEAT.param(),
+            amcast_core::parameters::SUSPECT.param(),
+            amcast_core::parameters::RETRY.param(),
+            $($own,)+
+            #[cfg(feature = "mutants")]
+            <$mutant as $crate::mutant::Mutant>::PARAM,
+        ]
+    };
+}
+pub(crate) use group_params;
+
+/// How the casts of a member reach the others, and its packets to one process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupTransport {
+    pub(crate) lane: Lane,
+    pub(crate) dissemination: Dissemination,
+}
+
+impl GroupTransport {
+    /// By [`LANE`]. Where casts are multicast, packets to one process take the lane `beside` them.
+    pub(crate) fn of(config: &Config, beside: Lane) -> Self {
+        let (lane, dissemination) = match LANE.get(config) {
+            PacketLane::Stream => (Lane::Stream, Dissemination::Unicast),
+            PacketLane::Datagram => (Lane::Datagram, Dissemination::Unicast),
+            PacketLane::Multicast => (beside, Dissemination::Group),
+        };
+        Self { lane, dissemination }
+    }
+}
+
+/// Bytes of one member's casts that are on the way at a time, at most: the window, and where nothing else holds back a
+/// sender of datagrams, no more than `datagrams`.
+pub(crate) fn flight_bytes(config: &Config, datagrams: usize) -> usize {
+    let bytes = WINDOW_BYTES.get(config);
+    match LANE.get(config) {
+        PacketLane::Stream => bytes,
+        PacketLane::Datagram | PacketLane::Multicast => bytes.min(datagrams),
+    }
+}
+
+/// The sizes of a protocol's casts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CastLimits {
+    /// Casts of one sender that not all members are known to have.
+    pub(crate) window: usize,
+    /// Bytes of these.
+    pub(crate) window_bytes: usize,
+    /// Bytes of the largest message.
+    pub(crate) message_bytes: usize,
+}
+
+/// Checks that the cluster is one group without clients, in which the members broadcast, and that its timers and windows
+/// are sound.
+///
+/// # Errors
+/// If it is not; the error says which setting to change.
+pub(crate) fn check_group(name: &str, config: &Config) -> Result<(), ConfigError> {
+    let cluster = config.cluster();
+    if cluster.groups() != 1 {
+        return Err(ConfigError::Relation(format!(
+            "groups = {}: {name} broadcasts within one group; give groups = 1, or a protocol that \
+             multicasts to several",
+            cluster.groups()
+        )));
+    }
+    if cluster.clients() != 0 {
+        return Err(ConfigError::Relation(format!(
+            "clients = {}: in {name} every member broadcasts; give clients = 0",
+            cluster.clients()
+        )));
+    }
+    check_timers(config, 1)?;
+    check_window(config)
+}
+
+/// The settings of the layer: from the parameters of all, how packets travel, and the sizes of casts.
+pub(crate) fn layer_settings(
+    me: Pid,
+    config: &Config,
+    transport: GroupTransport,
+    limits: CastLimits,
+    broken: Option<VsyncMutant>,
+) -> VsyncSettings {
+    VsyncSettings {
+        me,
+        processes: config.cluster().replicas(),
+        lane: transport.lane,
+        dissemination: transport.dissemination,
+        heartbeat: HEARTBEAT.get(config),
+        suspect: SUSPECT.get(config),
+        told_who_failed: DETECTOR.get(config) == Detector::Connections,
+        retry: RETRY.get(config),
+        ack: Span::micros(config.get(&ACK_US)),
+        link: None,
+        packet_bytes: config.get(&PACKET_BYTES) as usize,
+        window: limits.window,
+        window_bytes: limits.window_bytes,
+        message_bytes: limits.message_bytes,
+        broken,
+    }
+}
+
+/// A process of the group that runs `inner`.
+pub(crate) fn group_process<M, P>(settings: VsyncSettings, inner: P) -> ProtocolProcess
+where
+    M: Codec + core::fmt::Debug + Send + 'static,
+    P: Protocol<Medium = Groupcast<M>> + Send + 'static,
+{
+    ProtocolProcess::Messages(Box::new(FramedProtocol::new(Vsync::new(settings, inner))))
+}
+
+/// A packet, for people.
+pub(crate) fn show_packet(bytes: &[u8]) -> String {
+    let mut reader = ByteReader::new(bytes);
+    match VsyncPacket::decode(&mut reader) {
+        Ok(packet) if reader.is_empty() => format!("{packet:?}"),
+        Ok(packet) => format!("{packet:?}, and {} bytes too many", reader.rest().len()),
+        Err(e) => format!("no packet of a group: {e}"),
+    }
+}
