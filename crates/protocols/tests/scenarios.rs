@@ -5,6 +5,7 @@ use amcast_check::{History, check};
 use amcast_core::trace::TraceEvent;
 use amcast_protocols::catalog;
 use amcast_sim::Scenario;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 fn files() -> Vec<PathBuf> {
@@ -54,6 +55,19 @@ fn what_happens_in_each_scenario_is_what_its_file_says() {
             played.lines().nth(at)
         );
     }
+}
+
+#[test]
+fn every_entry_of_the_catalog_has_a_scenario() {
+    let run = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path).expect("it can be read");
+        let scenario = Scenario::read(&text, &catalog::find).expect("the test above reads it");
+        scenario.entry().name()
+    };
+    let shown: BTreeSet<_> = files().into_iter().map(run).collect();
+    let all = catalog::CATALOG.iter().map(|entry| entry.name());
+    let missing: Vec<_> = all.filter(|name| !shown.contains(name)).collect();
+    assert!(missing.is_empty(), "without a scenario in text: {missing:?}");
 }
 
 #[test]
