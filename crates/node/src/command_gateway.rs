@@ -35,7 +35,7 @@ use amcast_memory::{Idle, Idler, Pause, shorten_turns};
 use amcast_smr::Envelope;
 use amcast_smr::application::WakeHandle;
 use client_transport::{ClientTransport, CommandProgress, TransportCommand};
-use deferred::{DeferredCommand, DeferredCommands};
+use deferred::DeferredCommands;
 use health::Health;
 use jobs::{GatewayJob, JobAsker, JobBounds, JobRequest, JobTable};
 use leased::LeasedTransport;
@@ -225,6 +225,11 @@ pub type OnGatewayAnswer = Box<dyn FnOnce(Result<ServiceAnswer<'_>, NoAnswer>) +
 pub trait GatewaySink: Send + Sync {
     /// The answer to the command that was handed in with `token`.
     fn answer(&self, token: u64, answer: Result<ServiceAnswer<'_>, NoAnswer>);
+
+    /// Whether somebody still waits for the answer to the command that was handed in with `token`.
+    fn awaits(&self, _token: u64) -> bool {
+        true
+    }
 
     /// There is room again after [`NoAnswer::Busy`].
     fn room(&self);
@@ -456,11 +461,6 @@ impl Drop for CommandGateway {
     }
 }
 
-/// The session whose command a job is, if it is one.
-fn session(job: &GatewayJob) -> Option<u64> {
-    Envelope::decode(&job.payload).map(|(envelope, _)| envelope.session)
-}
-
 /// The loop's state.
 struct GatewayLoop {
     transport: Box<dyn ClientTransport>,
@@ -545,10 +545,11 @@ impl GatewayLoop {
         let spare = &mut self.spare;
         let busy = self.transport.round(now, &mut |seq, came| match came {
             CommandProgress::Answer(answer) => {
-                if !deferred.is_empty() {
-                    sent.first(seq).into_iter().for_each(|first| deferred.end(first));
-                }
+                let first = sent.first(seq);
                 let Some(job) = sent.take(seq) else { return };
+                if !deferred.is_empty() {
+                    first.into_iter().for_each(|first| deferred.end(first, &job));
+                }
                 job.dst.iter().for_each(|g| answered_at[g.index()] = now);
                 let too_large = |Oversize { outcome, bytes, most }| NoAnswer::AnswerTooLarge {
                     outcome,
@@ -558,12 +559,13 @@ impl GatewayLoop {
                 spare.put(jobs.answer(job, answer.map_err(too_large)));
             }
             CommandProgress::Part => sent.came_part(seq, now),
-            CommandProgress::Lost => lost.extend(sent.first(seq)),
-            CommandProgress::NotKept => {
+            CommandProgress::Lost | CommandProgress::NotKept => {
                 let Some(first) = sent.first(seq) else { return };
-                match sent.open.get(&first).and_then(|open| session(&open.job)) {
-                    Some(session) => deferred.refuse(session, first),
-                    None => _ = lost.insert(first),
+                let Some(open) = sent.open.get(&first) else { return };
+                if came == CommandProgress::NotKept {
+                    deferred.refuse(first, &open.job);
+                } else if !deferred.refuse_beside(first, &open.job) {
+                    lost.insert(first);
                 }
             }
         });
@@ -590,15 +592,18 @@ impl GatewayLoop {
             self.waiting.push(self.overlay.lca(job.dst), job);
         }
         let mut sent = self.send_lost(now);
+        sent |= !self.deferred.is_empty() && self.send_deferred(now);
         while self.lost.is_empty() {
             let transport = &self.transport;
             let has_room = |job: &GatewayJob| transport.room(job.dst, job.payload.len()) > 0;
-            let Some(job) = self.waiting.take(has_room) else { break };
-            let Some(job) = self.behind_deferred(job) else { continue };
+            let Some(mut job) = self.waiting.take(has_room) else { break };
+            if !self.deferred.is_empty() {
+                let Some(given_back) = self.deferred.wait_behind(job) else { continue };
+                job = given_back;
+            }
             self.send_first(now, job);
             sent = true;
         }
-        sent |= !self.deferred.is_empty() && self.send_deferred(now);
         if sent {
             self.transport.flush(now);
         }
@@ -621,30 +626,33 @@ impl GatewayLoop {
         seq
     }
 
-    /// Has a job wait, if others of its session are to be sent again before it; else it is given back.
-    fn behind_deferred(&mut self, job: GatewayJob) -> Option<GatewayJob> {
-        match (!self.deferred.is_empty()).then(|| session(&job)).flatten() {
-            Some(session) => self.deferred.wait_behind(session, job),
-            None => Some(job),
-        }
-    }
-
-    /// Sends some of those again whose answers were not kept, as far as there is room.
+    /// Sends some of those again whose answers were not kept, and what waits behind none of them any more, as far as there
+    /// is room.
     fn send_deferred(&mut self, now: Time) -> bool {
         let mut sent = false;
-        while self.lost.is_empty() && self.transport.room(GroupSet::EMPTY, 0) > 0 {
-            let Some(next) = self.deferred.next() else { break };
-            let (session, first) = match next {
-                DeferredCommand::Fresh(job, session) => (session, self.send_first(now, job)),
-                DeferredCommand::Again(first) => {
-                    // It may have been answered, or given up, since.
-                    let open = self.sent.open.get(&first);
-                    let Some(session) = open.and_then(|open| session(&open.job)) else { continue };
-                    self.ask_again(now, first);
-                    (session, first)
-                }
+        for _ in 0..self.deferred.turns() {
+            let Some(first) = self.deferred.next().filter(|_| self.lost.is_empty()) else { break };
+            let Some(SentJob { job, .. }) = self.sent.open.get(&first) else {
+                self.deferred.done(None);
+                continue;
             };
-            self.deferred.sent(session, first);
+            if !self.shared.jobs.is_awaited(job) {
+                self.give_up(first, NoAnswer::TimedOut);
+                continue;
+            }
+            let group = job.dst.lowest().unwrap_or(Gid(0));
+            let has_room = self.transport.room(job.dst, job.payload.len()) > 0;
+            if has_room && self.deferred.may_send(group) {
+                self.ask_again(now, first);
+                self.deferred.done(Some(group));
+                sent = true;
+            }
+        }
+        loop {
+            let transport = &self.transport;
+            let has_room = |job: &GatewayJob| transport.room(job.dst, job.payload.len()) > 0;
+            let Some(job) = self.deferred.take_free(has_room) else { break };
+            self.send_first(now, job);
             sent = true;
         }
         sent
@@ -716,17 +724,22 @@ impl GatewayLoop {
             let no_answer = match lost.filter(|_| open.job.since + health::PATIENCE <= now) {
                 Some(group) => NoAnswer::Cut(group),
                 None if open.job.since + PATIENCE <= now => NoAnswer::TimedOut,
-                None if open.retry_at <= now && !self.deferred.holds(first) => {
+                None if open.retry_at <= now && !self.deferred.holds(first, &open.job) => {
                     self.ask_again(now, first);
                     continue;
                 }
                 None => continue,
             };
-            if let Some(job) = self.sent.take(first) {
-                self.transport.forget(first);
-                self.deferred.end(first);
-                shared.jobs.answer(job, Err(no_answer));
-            }
+            self.give_up(first, no_answer);
+        }
+    }
+
+    /// Gives up a job that was sent with this first number.
+    fn give_up(&mut self, first: u64, why: NoAnswer) {
+        if let Some(job) = self.sent.take(first) {
+            self.transport.forget(first);
+            self.deferred.end(first, &job);
+            self.shared.jobs.answer(job, Err(why));
         }
     }
 

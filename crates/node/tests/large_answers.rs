@@ -2,8 +2,8 @@
 //! for none of them.
 
 use amcast_core::{GroupSet, Outcome, ServiceAnswer};
-use amcast_kv::Partitions;
 use amcast_kv::client::StoreServer;
+use amcast_kv::{Partitions, encode_args, encode_epoch, stamp_refusal};
 use amcast_node::gateway::redis::{self, RedisGateway, RedisGatewayConfig};
 use amcast_node::gateway::{
     Backend, BackendAnswers, BackendBusy, CommandFailure, LocalBackend, OnBackendAnswer,
@@ -11,7 +11,7 @@ use amcast_node::gateway::{
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// A time in which a gateway sends what it may send.
 const A_WHILE: Duration = Duration::from_millis(200);
@@ -56,11 +56,26 @@ impl KeptCommands {
 
     /// Answers the oldest commands with so many bytes each.
     fn answer(&self, count: usize, bytes: usize) {
-        let tokens: Vec<u64> = self.open.lock().unwrap().drain(..count).collect();
         let mut answer = format!("${bytes}\r\n").into_bytes();
         answer.resize(answer.len() + bytes, b'x');
         answer.extend_from_slice(b"\r\n");
-        let shown = ServiceAnswer::borrowed(Outcome::Executed, &answer[..]);
+        self.answer_with(count, Outcome::Executed, &answer);
+    }
+
+    /// Refuses the oldest commands, each a `GET a`, since the shards' time is another one: they are to be sent again.
+    fn refuse(&self, count: usize) {
+        let mut command = Vec::new();
+        encode_epoch(0, &mut command);
+        encode_args(&[b"GET", b"a"], &mut command);
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let mut refusal = Vec::new();
+        stamp_refusal::refuse(now.as_millis() as u64, &command, &mut refusal);
+        self.answer_with(count, Outcome::NotExecuted, &refusal);
+    }
+
+    fn answer_with(&self, count: usize, outcome: Outcome, answer: &[u8]) {
+        let tokens: Vec<u64> = self.open.lock().unwrap().drain(..count).collect();
+        let shown = ServiceAnswer::borrowed(outcome, answer);
         let answers = self.answers.get().unwrap();
         tokens.iter().for_each(|token| answers.answer(*token, shown.clone()));
     }
@@ -121,6 +136,26 @@ fn of_answers_whose_size_nobody_knows_few_are_asked_for_at_a_time() {
         let mut line = String::new();
         client.read_line(&mut line).expect("every client has its answer");
     }
+}
+
+#[test]
+fn commands_that_are_refused_have_their_turn_again() {
+    let _limit = amcast_test_policy::time_limit();
+    let gateway = KeptGateway::start();
+    let backend = &gateway.backend;
+    let mut clients: Vec<_> = (0..20).map(|_| gateway.client()).collect();
+    backend.await_just(8);
+    // Others have the places of those that are refused, which wait for new ones.
+    backend.refuse(8);
+    backend.await_just(8);
+    let mut answered = 0;
+    while answered < 20 {
+        let open = backend.open();
+        backend.answer(open, 10);
+        answered += open;
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    clients.iter_mut().for_each(|client| read_value(client, 10));
 }
 
 #[test]

@@ -1,121 +1,160 @@
 //! Commands whose answers the node did not keep, since too many bytes of answers wait for this gateway: they are sent again, a
 //! few at a time.
 //!
-//! They go beside the commands of others, and not before them: so clients that ask for far more than the gateway can take hold
-//! back nobody else. Commands of one session stay in their order: what is handed in for it waits behind those that are to
-//! be sent again.
+//! They go beside the commands of others, and have these wait no longer than the few take: so clients that ask for far more
+//! than the gateway can take hold back nobody else. Commands of one session stay in their order: what is handed in for it
+//! goes behind those that are to be sent again.
 
 use super::jobs::GatewayJob;
+use amcast_core::Gid;
+use amcast_smr::Envelope;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Commands that are sent again and not answered, at a time.
+/// Commands of one group that are sent again and not answered, at a time.
 const AT_ONCE: usize = 4;
 
-/// The commands of all sessions that wait to be sent again.
+/// The commands of all sessions that are to be sent again.
 #[derive(Default)]
 pub(super) struct DeferredCommands {
-    /// They take turns, the one that comes next in front.
-    sessions: VecDeque<DeferredSession>,
-    /// Those that were sent again and are not answered, by their first numbers, with their sessions.
-    under_way: BTreeMap<u64, u64>,
+    /// By session, or by a number of its own for a command that is of none.
+    sessions: BTreeMap<u64, DeferredSession>,
+    /// The sessions in the order of their turns.
+    turns: VecDeque<u64>,
+    /// Commands that were handed in behind others which are sent again by now: they go next.
+    free: VecDeque<GatewayJob>,
+    /// Those that were sent again and are not answered, by their first numbers, with the lowest of their groups.
+    under_way: BTreeMap<u64, Gid>,
 }
 
-/// A session of which commands wait, or are under way again.
+/// A session that has commands to be sent again.
+#[derive(Default)]
 struct DeferredSession {
-    session: u64,
-    /// The first numbers of those that are to be sent again: the order in which they were sent.
+    /// Their first numbers: the order in which they were sent.
     again: BTreeSet<u64>,
     /// Those behind them, which were not sent yet.
     fresh: VecDeque<GatewayJob>,
 }
 
-/// The next command of a session.
-pub(super) enum DeferredCommand {
-    /// The one of this first number is to be sent again.
-    Again(u64),
-    /// This one is to be sent, for this session.
-    Fresh(GatewayJob, u64),
+/// The session of a job, if its commands have an order.
+fn session(job: &GatewayJob) -> Option<u64> {
+    let session = Envelope::decode(&job.payload).map(|(envelope, _)| envelope.session);
+    // Sessions begin with 1.
+    session.filter(|session| *session > 0)
+}
+
+/// The number of the session that a command with this first number is deferred with.
+fn key(first: u64, job: &GatewayJob) -> u64 {
+    // Sessions are below 2^63, and so are numbers.
+    session(job).unwrap_or(u64::MAX - first)
 }
 
 impl DeferredCommands {
-    /// Whether nothing waits.
+    /// Whether nothing waits or is under way again.
     pub(super) fn is_empty(&self) -> bool {
-        self.sessions.is_empty()
+        self.sessions.is_empty() && self.free.is_empty() && self.under_way.is_empty()
     }
 
-    fn of(&mut self, session: u64) -> Option<&mut DeferredSession> {
-        self.sessions.iter_mut().find(|one| one.session == session)
-    }
-
-    /// The command with this first number is to be sent again.
-    pub(super) fn refuse(&mut self, session: u64, first: u64) {
+    /// The job that was sent with this first number is to be sent again.
+    pub(super) fn refuse(&mut self, first: u64, job: &GatewayJob) {
         self.under_way.remove(&first);
-        match self.of(session) {
-            Some(one) => _ = one.again.insert(first),
-            None => {
-                let (again, fresh) = ([first].into(), VecDeque::new());
-                self.sessions.push_back(DeferredSession { session, again, fresh });
-            }
-        }
-    }
-
-    /// Whether the command with this first number waits to be sent again.
-    pub(super) fn holds(&self, first: u64) -> bool {
-        self.sessions.iter().any(|one| one.again.contains(&first))
-    }
-
-    /// Has a command wait behind those of its session, if there are any; else it is given back.
-    pub(super) fn wait_behind(&mut self, session: u64, job: GatewayJob) -> Option<GatewayJob> {
-        match self.of(session) {
-            Some(one) => {
-                one.fresh.push_back(job);
-                None
-            }
-            None => Some(job),
-        }
-    }
-
-    /// The next command that may be sent, if there may be more under way.
-    pub(super) fn next(&mut self) -> Option<DeferredCommand> {
-        if self.under_way.len() >= AT_ONCE {
-            return None;
-        }
-        let waits = |one: &DeferredSession| !one.again.is_empty() || !one.fresh.is_empty();
-        let at = self.sessions.iter().position(waits)?;
-        let mut one = self.sessions.remove(at)?;
-        let next = match one.again.pop_first() {
-            Some(first) => Some(DeferredCommand::Again(first)),
-            None => one.fresh.pop_front().map(|job| DeferredCommand::Fresh(job, one.session)),
-        };
-        self.sessions.push_back(one);
-        next
-    }
-
-    /// The command with this first number was sent for this session.
-    pub(super) fn sent(&mut self, session: u64, first: u64) {
-        self.under_way.insert(first, session);
-    }
-
-    /// Nobody waits for the command with this first number any more.
-    pub(super) fn end(&mut self, first: u64) {
-        self.under_way.remove(&first);
-        self.sessions.iter_mut().for_each(|one| _ = one.again.remove(&first));
-        let under_way = &self.under_way;
-        let is_under_way = |session| under_way.values().any(|other| *other == session);
-        self.sessions.retain(|one| {
-            !one.again.is_empty() || !one.fresh.is_empty() || is_under_way(one.session)
+        let key = key(first, job);
+        let one = self.sessions.entry(key).or_insert_with(|| {
+            self.turns.push_back(key);
+            DeferredSession::default()
         });
+        one.again.insert(first);
+    }
+
+    /// The same, if others of its session are to be sent again, too: whether they are.
+    pub(super) fn refuse_beside(&mut self, first: u64, job: &GatewayJob) -> bool {
+        let has_others = self.sessions.contains_key(&key(first, job));
+        if has_others {
+            self.refuse(first, job);
+        }
+        self.under_way.remove(&first);
+        has_others
+    }
+
+    /// Whether the job with this first number is to be sent again.
+    pub(super) fn holds(&self, first: u64, job: &GatewayJob) -> bool {
+        let one = self.sessions.get(&key(first, job));
+        one.is_some_and(|one| one.again.contains(&first))
+    }
+
+    /// Has a job wait behind those of its session, if there are any; else it is given back.
+    pub(super) fn wait_behind(&mut self, job: GatewayJob) -> Option<GatewayJob> {
+        let Some(session) = session(&job) else { return Some(job) };
+        if let Some(one) = self.sessions.get_mut(&session) {
+            one.fresh.push_back(job);
+        } else if self.free.iter().any(|free| self::session(free) == Some(session)) {
+            self.free.push_back(job);
+        } else {
+            return Some(job);
+        }
+        None
+    }
+
+    /// Sessions that have commands to be sent again.
+    pub(super) fn turns(&self) -> usize {
+        self.turns.len()
+    }
+
+    /// The next command to be sent again, by its first number. Its session goes behind the others.
+    pub(super) fn next(&mut self) -> Option<u64> {
+        self.turns.rotate_left(usize::from(!self.turns.is_empty()));
+        self.sessions.get(self.turns.back()?)?.again.first().copied()
+    }
+
+    /// Whether one more command of this group may be sent again now.
+    pub(super) fn may_send(&self, group: Gid) -> bool {
+        self.under_way.values().filter(|other| **other == group).count() < AT_ONCE
+    }
+
+    /// The command that came [next](Self::next) was sent again, to this group and others; or nobody waits for it any more.
+    pub(super) fn done(&mut self, sent_to: Option<Gid>) {
+        let Some(key) = self.turns.back().copied() else { return };
+        let Some(one) = self.sessions.get_mut(&key) else { return };
+        if let (Some(first), Some(group)) = (one.again.pop_first(), sent_to) {
+            self.under_way.insert(first, group);
+        }
+        self.sweep(key);
+    }
+
+    /// Nobody waits for the job with this first number any more.
+    pub(super) fn end(&mut self, first: u64, job: &GatewayJob) {
+        self.under_way.remove(&first);
+        let key = key(first, job);
+        if let Some(one) = self.sessions.get_mut(&key)
+            && one.again.remove(&first)
+        {
+            self.sweep(key);
+        }
+    }
+
+    /// Forgets a session that has nothing to be sent again.
+    fn sweep(&mut self, key: u64) {
+        if self.sessions.get(&key).is_some_and(|one| one.again.is_empty()) {
+            let fresh = self.sessions.remove(&key).map(|one| one.fresh);
+            self.free.extend(fresh.into_iter().flatten());
+            self.turns.retain(|other| *other != key);
+        }
+    }
+
+    /// The next one that waits behind nothing any more, if it `fits`.
+    pub(super) fn take_free(&mut self, fits: impl Fn(&GatewayJob) -> bool) -> Option<GatewayJob> {
+        self.free.front().is_some_and(fits).then(|| self.free.pop_front()).flatten()
     }
 
     /// Takes out those that were never sent and are not to wait any longer.
     pub(super) fn take_fresh(&mut self, which: impl Fn(&GatewayJob) -> bool) -> Vec<GatewayJob> {
         let mut taken = Vec::new();
-        for one in &mut self.sessions {
-            for job in std::mem::take(&mut one.fresh) {
+        let waiting = self.sessions.values_mut().map(|one| &mut one.fresh);
+        for jobs in waiting.chain([&mut self.free]) {
+            for job in std::mem::take(jobs) {
                 if which(&job) {
                     taken.push(job);
                 } else {
-                    one.fresh.push_back(job);
+                    jobs.push_back(job);
                 }
             }
         }

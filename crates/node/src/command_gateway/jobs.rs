@@ -106,6 +106,14 @@ impl JobTable {
         self.sink.get()
     }
 
+    /// Whether somebody still waits for the answer to a job.
+    pub(super) fn is_awaited(&self, job: &GatewayJob) -> bool {
+        match (&job.asker, self.sink()) {
+            (JobAsker::Sink(token), Some(sink)) => sink.awaits(*token),
+            _ => true,
+        }
+    }
+
     /// Jobs that are not answered.
     pub(super) fn open(&self) -> usize {
         self.open.load(Ordering::SeqCst)

@@ -87,11 +87,17 @@ fn gateway_loop(transport: SilentTransport) -> (GatewayLoop, Arc<GatewayShared>)
     (GatewayLoop::new(Box::new(transport), 0, Arc::clone(&shared), overlay), shared)
 }
 
-/// Hands in a read of a session.
-fn hand_in_read(shared: &GatewayShared, session: u64, request: u64) {
+/// A read of a session.
+fn read_of(session: u64, request: u64) -> Vec<u8> {
     let stamp = amcast_smr::Stamp::default();
     let mut payload = Vec::new();
     Envelope { session, request, open_from: 1, stamp, read_only: true }.encode(&mut payload);
+    payload
+}
+
+/// Hands in a read of a session.
+fn hand_in_read(shared: &GatewayShared, session: u64, request: u64) {
+    let mut payload = read_of(session, request);
     let asker = JobAsker::Once(Box::new(|_: Result<ServiceAnswer<'_>, NoAnswer>| {}));
     let since = clock::now();
     let request = JobRequest { dst: GroupSet::one(Gid(0)), is_read: false, since, asker };
@@ -107,7 +113,7 @@ fn commands_whose_answers_are_not_kept_are_sent_again_a_few_at_a_time_beside_oth
         gateway_loop(SilentTransport { sent: out, reports_losses: true, reports: to });
     let taken = || std::mem::take(&mut *sent.lock().unwrap());
     let answer = || CommandProgress::Answer(Ok(ServiceAnswer::borrowed(Outcome::Executed, b"")));
-    (0..30).for_each(|n| hand_in_read(&shared, n % 10, 1 + n / 10));
+    (0..30).for_each(|n| hand_in_read(&shared, 1 + n % 10, 1 + n / 10));
     work.round();
     let first = taken();
     assert_eq!(first.len(), 30);
@@ -118,7 +124,7 @@ fn commands_whose_answers_are_not_kept_are_sent_again_a_few_at_a_time_beside_oth
     assert_eq!(again.len(), 4, "a few");
     // One of another session does not wait, and one of a session with some before it does.
     hand_in_read(&shared, 77, 1);
-    hand_in_read(&shared, 0, 4);
+    hand_in_read(&shared, 1, 4);
     work.round();
     let fresh = taken();
     assert_eq!(fresh.len(), 1);
@@ -137,11 +143,85 @@ fn commands_whose_answers_are_not_kept_are_sent_again_a_few_at_a_time_beside_oth
         under_way = taken();
         last = under_way.last().copied().unwrap_or(last);
         rounds += 1;
-        assert!(under_way.len() <= 4 && rounds < 20);
+        assert!(under_way.len() <= 5 && rounds < 20);
     }
     assert!(work.deferred.is_empty());
     assert_eq!(work.sent.open.len(), 1, "only the one of the other session has no answer");
     assert!(work.sent.open.contains_key(&fresh[0]) && last > fresh[0]);
+}
+
+/// Clients that wait for nothing; the reasons that they were given.
+#[derive(Default)]
+struct GoneClients(Mutex<Vec<(u64, NoAnswer)>>);
+
+impl GatewaySink for GoneClients {
+    fn answer(&self, token: u64, answer: Result<ServiceAnswer<'_>, NoAnswer>) {
+        self.0.lock().unwrap().push((token, answer.map(drop).expect_err("nothing was answered")));
+    }
+
+    fn awaits(&self, _token: u64) -> bool {
+        false
+    }
+
+    fn room(&self) {}
+}
+
+#[test]
+fn a_command_for_which_nobody_waits_is_not_sent_again() {
+    let _limit = amcast_test_policy::time_limit();
+    let (transport, sink) = (SilentTransport::default(), Arc::new(GoneClients::default()));
+    let (sent, reports) = (Arc::clone(&transport.sent), Arc::clone(&transport.reports));
+    let (mut work, shared) = gateway_loop(transport);
+    shared.jobs.set_sink(Arc::clone(&sink) as Arc<dyn GatewaySink>);
+    for token in 1..=3 {
+        let mut payload = read_of(token, 1);
+        let (asker, since) = (JobAsker::Sink(token), clock::now());
+        let request = JobRequest { dst: GroupSet::one(Gid(0)), is_read: false, since, asker };
+        shared.jobs.hand_in(request, &mut payload).expect("there is room");
+    }
+    work.round();
+    let first = std::mem::take(&mut *sent.lock().unwrap());
+    assert_eq!(first.len(), 3);
+    *reports.lock().unwrap() = vec![(first[1], CommandProgress::NotKept)];
+    work.round();
+    assert_eq!(*sink.0.lock().unwrap(), [(2, NoAnswer::TimedOut)]);
+    assert!(sent.lock().unwrap().is_empty() && work.deferred.is_empty());
+    assert_eq!(work.sent.open.len(), 2);
+}
+
+#[test]
+fn a_command_that_is_lost_does_not_overtake_one_of_its_session_that_was_not_kept() {
+    let _limit = amcast_test_policy::time_limit();
+    let (sent, reports) = (Arc::<Mutex<Vec<u64>>>::default(), ToReport::default());
+    let (to, out) = (Arc::clone(&reports), Arc::clone(&sent));
+    let (mut work, shared) =
+        gateway_loop(SilentTransport { sent: out, reports_losses: true, reports: to });
+    let taken = || std::mem::take(&mut *sent.lock().unwrap());
+    (1..=6).for_each(|request| hand_in_read(&shared, 1, request));
+    // Reads of the log are of no session, and wait for none.
+    (0..8).for_each(|_| hand_in_read(&shared, 0, 1));
+    work.round();
+    let first = taken();
+    let progress = |at: usize| match at {
+        0 | 6..13 => CommandProgress::NotKept,
+        _ => CommandProgress::Lost,
+    };
+    *reports.lock().unwrap() =
+        first.iter().zip(0..).map(|(seq, at)| (*seq, progress(at))).collect();
+    let mut order = Vec::new();
+    for _ in 0..20 {
+        work.round();
+        let again = taken();
+        let came_again = |seq: &u64| work.sent.first(*seq).expect("it has no answer");
+        order.extend(again.iter().map(came_again));
+        let answer = CommandProgress::Answer(Ok(ServiceAnswer::borrowed(Outcome::Executed, b"")));
+        *reports.lock().unwrap() = again.iter().map(|seq| (*seq, answer.clone())).collect();
+    }
+    assert_eq!(order.len(), first.len());
+    let of_session: Vec<u64> =
+        order.iter().copied().filter(|seq| first[..6].contains(seq)).collect();
+    assert_eq!(of_session, first[..6]);
+    assert!(work.deferred.is_empty() && work.sent.open.is_empty());
 }
 
 /// How often a command without an answer is sent until nobody waits for it any more.

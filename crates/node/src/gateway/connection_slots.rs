@@ -12,8 +12,8 @@
 //!
 //! Of a host it is an idle one, if there is any, and the one that has been idle for longest. So a client that opens many
 //! connections keeps no other client out, whether it uses them or sends nothing, or a byte at a time; nor do many hosts
-//! that each have more of them than another one; and hundreds of hosts with idle connections close none in use of a host
-//! with fewer than an eighth of all slots, such as a proxy.
+//! that each have more of them than another one; and where all are served, hundreds of hosts with idle connections close
+//! none in use of a host with fewer than an eighth of all slots, such as a proxy.
 
 use amcast_kv::client::lock;
 use amcast_net::host_network;

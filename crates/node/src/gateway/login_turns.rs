@@ -8,8 +8,9 @@
 //! most is refused.
 //!
 //! A host of which a client has given the right password is known from then on, and every second turn is for known hosts.
-//! Where too many wait, none is refused of a known host that has no more than an eighth of them: so thousands of hosts that
-//! try passwords keep out none of those that clients usually come from.
+//! Where too many wait, none is refused of a known host that has no more than an eighth of them, unless known hosts have
+//! more than half: so thousands of hosts that try passwords keep out none of those that clients usually come from, nor these
+//! all the others.
 
 use amcast_kv::client::lock;
 use std::collections::{BTreeMap, VecDeque};
@@ -185,6 +186,18 @@ impl LoginLine {
         }
     }
 
+    /// A client of this host gave the right password: those of it that wait have the turns of known hosts.
+    fn note_known(&mut self, host: IpAddr) {
+        self.known.note(host);
+        let [unknown, known] = &mut self.hosts;
+        let at = unknown.iter().position(|line| line.host == host);
+        let Some(mut line) = at.and_then(|at| unknown.remove(at)) else { return };
+        match known.iter_mut().find(|line| line.host == host) {
+            Some(old) => old.waiting.append(&mut line.waiting),
+            None => known.push_back(line),
+        }
+    }
+
     /// Makes room for one more of `host`: the newest of the host that has most is refused, if need be of a known one that
     /// has few. False if that is this one.
     fn make_room(&mut self, host: IpAddr) -> bool {
@@ -192,10 +205,13 @@ impl LoginLine {
         if self.lines().map(|line| line.waiting.len()).sum::<usize>() < waiting_max {
             return true;
         }
+        let known_waiting: usize = self.hosts[1].iter().map(|line| line.waiting.len()).sum();
+        let is_exempt = known_waiting <= waiting_max / 2;
         let rank = |hosts: usize, at: IpAddr, waiting: usize| {
             let is_own = at == host;
             let with_newcomer = waiting + usize::from(is_own);
-            (hosts == 0 || with_newcomer > waiting_max / 8, with_newcomer, is_own)
+            let may_be_refused = hosts == 0 || !is_exempt || with_newcomer > waiting_max / 8;
+            (may_be_refused, with_newcomer, is_own)
         };
         let own = rank(usize::from(is_known), host, 0);
         let all = self.hosts.iter_mut().enumerate();
@@ -210,6 +226,8 @@ impl LoginLine {
             refused.waker.wake();
         }
         self.sweep();
+        // It may have been the one that came next.
+        self.wake_next();
         true
     }
 
@@ -296,7 +314,7 @@ pub(crate) struct LoginPermit(Arc<LoginTurns>, IpAddr);
 impl LoginPermit {
     /// The right password was given: its host is known from now on.
     pub(crate) fn was_right(self) {
-        lock(&self.0.0).known.note(self.1);
+        lock(&self.0.0).note_known(self.1);
         self.compared_nothing();
     }
 

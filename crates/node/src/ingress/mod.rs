@@ -18,11 +18,12 @@
 //! commands with [`FLIGHT_BYTES_MAX`] bytes on their way.
 //!
 //! Answers may be far larger than their commands. While [`CALM_BYTES`] of answers wait for a gateway, the node
-//! executes no further read of it, unless the last ones had small answers: the reads wait as the few bytes that they are. Ordered commands are executed at
-//! their turn, so their answers can only be kept or dropped: while [`FULL_BYTES`] of answers wait for a gateway, none
-//! of its commands is taken up, and beyond [`BACKLOG_BYTES_MAX`] an answer is dropped and the gateway told so
-//! ([`IngressFrame::NotKept`]): it asks again. Ordered commands that change nothing are not executed meanwhile. No gateway is cut off for being slow, and one that is holds back nobody
-//! else.
+//! executes no further read of it, unless the last ones had small answers: the reads wait as the few bytes that they
+//! are. Ordered commands are executed at their turn, so their answers can only be kept or dropped: while [`FULL_BYTES`]
+//! of answers wait for a gateway, none of its commands is taken up. Beyond [`BACKLOG_BYTES_MAX`], and twice as many for a
+//! small one, an answer is dropped and the gateway told so ([`IngressFrame::NotKept`]): it asks again. Ordered commands
+//! that change nothing are not executed meanwhile. No gateway is cut off for being slow, and one that is holds back
+//! nobody else.
 //!
 //! When the member loses its broadcasts, because it was excluded, the gateways are notified: they
 //! send their commands again, through another member if there is one. The sessions of the service
@@ -69,8 +70,8 @@ pub(crate) const ANSWER_FRAME_MAX: usize = ANSWER_BYTES_MAX + AROUND_BYTES;
 /// milliseconds. The answer that is the last may be as large as answers are; so it is with the next two.
 const CALM_BYTES: usize = 4 << 20;
 
-/// An answer to a read is small below so many bytes.
-const SMALL_READ_BYTES: usize = 16 << 10;
+/// An answer is small below so many bytes.
+const SMALL_ANSWER_BYTES: usize = 16 << 10;
 
 /// Bytes of answers that wait for a gateway, before none of its commands is taken up.
 const FULL_BYTES: usize = 16 << 20;
@@ -653,7 +654,7 @@ impl ServedGateway {
     /// Bytes of answers that wait for it, before its reads are executed no more. Where these have small answers the large
     /// ones are those of ordered commands, which others may have sent: they hold back no read for as long as answers are kept.
     const fn read_bytes_max(&self) -> usize {
-        if self.answer_bytes < SMALL_READ_BYTES { BACKLOG_BYTES_MAX } else { CALM_BYTES }
+        if self.answer_bytes < SMALL_ANSWER_BYTES { BACKLOG_BYTES_MAX } else { CALM_BYTES }
     }
 
     /// The read `token` is answered: no read of its line needs to wait for it.
@@ -667,7 +668,12 @@ impl ServedGateway {
 
     /// Gives it an answer, unless that is larger than is sent, or too many wait: whether it was dropped for that.
     fn answer(&mut self, token: u64, outcome: Outcome, bytes: &[u8]) -> bool {
-        let dropped = self.line.backlog() >= BACKLOG_BYTES_MAX;
+        // A small one is kept for longer: it is mostly that of a client that did not ask for much.
+        let most = match bytes.len() < SMALL_ANSWER_BYTES {
+            true => 2 * BACKLOG_BYTES_MAX,
+            false => BACKLOG_BYTES_MAX,
+        };
+        let dropped = self.line.backlog() >= most;
         self.line.say(if bytes.len() > ANSWER_BYTES_MAX {
             IngressFrame::TooLarge(token, outcome, bytes.len() as u64)
         } else if dropped {

@@ -233,6 +233,10 @@ impl GatewaySink for ToClients {
         }
     }
 
+    fn awaits(&self, token: u64) -> bool {
+        self.answers.awaits(token)
+    }
+
     fn room(&self) {
         self.answers.room();
     }

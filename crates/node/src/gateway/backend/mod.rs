@@ -123,6 +123,11 @@ pub trait BackendAnswers: Send + Sync + 'static {
     /// The command that was submitted with `token` has no answer.
     fn fail(&self, token: u64, failure: &CommandFailure);
 
+    /// Whether somebody still waits for the answer to the command that was submitted with `token`.
+    fn awaits(&self, _token: u64) -> bool {
+        true
+    }
+
     /// There is room again after a [`BackendBusy`].
     fn room(&self);
 }

@@ -142,7 +142,11 @@ impl http_body::Body for TimedBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        let is_given_up = self.of.is_some() && self.part.is_given_up();
+        let polled = match is_given_up {
+            true => Poll::Pending,
+            false => Pin::new(&mut self.body).poll_frame(cx),
+        };
         if let Poll::Ready(frame) = polled {
             let goes_on = matches!(&frame, Some(Ok(_))) && !self.body.is_end_stream();
             if !goes_on {
@@ -151,7 +155,7 @@ impl http_body::Body for TimedBody {
             return Poll::Ready(frame);
         }
         *lock(&self.part.waker) = Some(cx.waker().clone());
-        let why = if self.part.is_given_up() {
+        let why = if is_given_up || self.part.is_given_up() {
             Status::resource_exhausted(
                 "the request was not whole when others waited; nothing happened",
             )

@@ -73,6 +73,7 @@ impl AnswerAdmission {
             true => TRIALS.1.min(all.trials_max + 1),
             false => TRIALS.0,
         };
+        all.trials.wake_next();
     }
 }
 
@@ -230,25 +231,30 @@ impl Drop for AnswerTurn {
     }
 }
 
-/// The turns of a connection: of the commands that it has sent, by their requests.
+/// The turns of a connection.
 #[derive(Default)]
-pub(super) struct OpenTurns(Vec<(u64, Box<AnswerTurn>)>);
+pub(super) struct OpenTurns {
+    /// Of the commands that it has sent, by their requests.
+    sent: Vec<(u64, Box<AnswerTurn>)>,
+    /// Of its first command that was refused and is to be sent again, while that waits for its turn.
+    pub(super) refused: Option<Box<AnswerTurn>>,
+}
 
 impl OpenTurns {
     /// A command with its place was sent.
     pub(super) fn sent(&mut self, request: u64, turn: Box<AnswerTurn>) {
-        self.0.push((request, turn));
+        self.sent.push((request, turn));
     }
 
     /// The answer to a request has arrived.
     pub(super) fn answered(&mut self, request: u64) {
-        self.0.retain(|(open, _)| *open != request);
+        self.sent.retain(|(open, _)| *open != request);
     }
 }
 
 impl Drop for OpenTurns {
     fn drop(&mut self) {
-        self.0.drain(..).for_each(|(_, turn)| turn.abandon());
+        self.sent.drain(..).for_each(|(_, turn)| turn.abandon());
     }
 }
 
@@ -294,6 +300,24 @@ mod tests {
         let mut larger = turn(&admission, 1, AnswerSize::Large(2 * LARGE_BYTES_MAX));
         assert!(is_placed(&mut larger), "one alone may be larger");
         assert!(!is_placed(&mut turn(&admission, 1, half)));
+    }
+
+    #[test]
+    fn hosts_that_ask_again_at_once_have_their_turns_alike() {
+        let _limit = amcast_test_policy::time_limit();
+        let runtime = runtime();
+        let _entered = runtime.enter();
+        let admission = Arc::<AnswerAdmission>::default();
+        let all = AnswerSize::Large(LARGE_BYTES_MAX);
+        let mut turns: Vec<_> = (0..4).map(|host| turn(&admission, host, all)).collect();
+        let mut served = [0; 4];
+        for _ in 0..40 {
+            let placed: Vec<_> = (0..4).filter(|at| is_placed(&mut turns[*at])).collect();
+            assert_eq!(placed.len(), 1);
+            served[placed[0]] += 1;
+            turns[placed[0]] = turn(&admission, placed[0] as u8, all);
+        }
+        assert_eq!(served, [10; 4]);
     }
 
     #[test]

@@ -130,7 +130,7 @@ struct RedisConnection<B: Backend> {
     /// and whether one was.
     probe: Option<u64>,
     probed: bool,
-    /// The places of the commands under way with large answers.
+    /// The turns of commands with large answers.
     turns: OpenTurns,
     entrance: LoginWait,
     pipeline: Pipeline,
@@ -594,7 +594,7 @@ impl<B: Backend> RedisConnection<B> {
         }
         self.entrance.set_strange(strange);
         if !strange {
-            return self.shared.strangers.leave(info.id);
+            return self.shared.strangers.let_in(info);
         }
         let is_known = self.shared.logins.knows(unauthenticated::host(info));
         if let Some(closed) = self.shared.strangers.enter(info.clone(), is_known) {

@@ -261,6 +261,11 @@ impl BackendAnswers for Router {
         self.answer(token, failure_answer(failure));
     }
 
+    fn awaits(&self, token: u64) -> bool {
+        let boxes = self.boxes.read().unwrap_or_else(PoisonError::into_inner);
+        boxes.get((token >> 32) as usize).is_some_and(|replies| !lock(&replies.0).closed)
+    }
+
     fn room(&self) {
         let crowd = std::mem::take(&mut *lock(&self.crowd));
         crowd.into_values().for_each(Waker::wake);

@@ -83,7 +83,7 @@ impl UnauthenticatedClients {
         let is_full = all.len() >= self.most;
         let (id, host) = (info.id, host(&info));
         all.insert(id, StrangerPlace { info, host, is_known, waits: false });
-        let closed = is_full.then(|| place_to_give_up(&all, (id, host), self.most / 8));
+        let closed = is_full.then(|| place_to_give_up(&all, (id, host), self.most));
         let closed = closed.and_then(|id| all.remove(&id));
         drop(all);
         closed.map(|place| place.info).inspect(|info| info.kill())
@@ -103,7 +103,15 @@ impl UnauthenticatedClients {
         Duration::from_millis(ms.max(1000) as u64)
     }
 
-    /// Its client gave the password, or it ended.
+    /// Its client gave the password.
+    pub(super) fn let_in(&self, info: &ClientInfo) {
+        let mut all = lock(&self.all);
+        all.remove(&info.id);
+        let host = host(info);
+        all.values_mut().for_each(|place| place.is_known |= place.host == host);
+    }
+
+    /// It ended.
     pub(super) fn leave(&self, id: u64) {
         lock(&self.all).remove(&id);
     }
@@ -116,33 +124,37 @@ pub(super) fn host(info: &ClientInfo) -> IpAddr {
 
 /// Of the host that has most connections the one that has been idle for longest; where all hosts have one, that of all of
 /// them. If all of these wait for their turn it is the one that came last, which is `entering` if that is one of them: the
-/// others come first. Known hosts with no more than `few` connections are passed over, unless there are no others.
+/// others come first. Known hosts with no more than an eighth of the `most` places are passed over, as long as all of them
+/// together have no more than half.
 fn place_to_give_up(
     all: &BTreeMap<u64, StrangerPlace>,
     entering: (u64, IpAddr),
-    few: usize,
+    most: usize,
 ) -> u64 {
     let mut counts = BTreeMap::<IpAddr, usize>::new();
     all.values().for_each(|place| *counts.entry(place.host).or_default() += 1);
+    let has_few = |place: &StrangerPlace| counts[&place.host] <= most / 8;
+    let exempt = all.values().filter(|place| place.is_known && has_few(place)).count();
+    let is_exempt = |place: &StrangerPlace| place.is_known && has_few(place) && exempt <= most / 2;
     // By how much it may be given up: for its host's number of connections, unless that is known and has few.
     let rank = |place: &StrangerPlace| {
         let count = counts[&place.host];
-        (!place.is_known || count > few, count, place.host == entering.1)
+        (!is_exempt(place), count, place.host == entering.1)
     };
-    let Some((most, host)) = all.values().map(|place| (rank(place), place.host)).max() else {
+    let Some((first, host)) = all.values().map(|place| (rank(place), place.host)).max() else {
         return entering.0;
     };
     let is_candidate = |(id, place): &(&u64, &StrangerPlace)| {
         **id != entering.0
-            && match most.1 {
-                1 => !most.0 || !place.is_known,
+            && match first.1 {
+                1 => !first.0 || !is_exempt(place),
                 _ => place.host == host,
             }
     };
     let its = || all.iter().filter(is_candidate);
     let idle = |(id, place): &(&u64, &StrangerPlace)| (lock(&place.info.said).active_us, **id);
     let idlest = its().filter(|(_, place)| !place.waits).min_by_key(idle);
-    let is_entering = most.2;
+    let is_entering = first.2;
     let given_up = idlest.or_else(|| its().next_back().filter(|_| !is_entering));
     given_up.map_or(entering.0, |(id, _)| *id)
 }
@@ -371,6 +383,26 @@ mod tests {
         let more: Vec<_> = (3000..3040).map(|id| info(id, "10.0.0.7")).collect();
         more.iter().for_each(|client| _ = strangers.enter(client.clone(), true));
         assert_eq!(clients.iter().chain(&more).filter(|client| !ended(client)).count(), 4);
+    }
+
+    #[test]
+    fn hosts_that_are_known_do_not_have_all_places() {
+        let ended = |info: &Arc<ClientInfo>| info.killed.load(std::sync::atomic::Ordering::Acquire);
+        let strangers = UnauthenticatedClients::of(64);
+        for id in 0..80 {
+            strangers.enter(info(id, &format!("10.2.0.{}", id % 8)), true);
+            strangers.set_waiting(id, true);
+        }
+        let newcomers: Vec<_> = (0..10).map(|n| info(100 + n, &format!("10.3.0.{n}"))).collect();
+        newcomers.iter().for_each(|client| _ = strangers.enter(client.clone(), false));
+        assert!(!newcomers.iter().any(ended), "half of them are for others");
+        // Those that wait when a client of their host is let in are known as well.
+        let waiting: Vec<_> = (0..2).map(|n| info(200 + n, "10.4.0.1")).collect();
+        waiting.iter().for_each(|client| _ = strangers.enter(client.clone(), false));
+        strangers.let_in(&waiting[0]);
+        (300..400)
+            .for_each(|id| _ = strangers.enter(info(id, &format!("10.5.{}.1", id % 250)), false));
+        assert!(!ended(&waiting[1]));
     }
 
     #[test]

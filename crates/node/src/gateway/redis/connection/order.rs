@@ -49,10 +49,14 @@ impl<B: Backend> RedisConnection<B> {
         now: ClockReading,
     ) -> Result<(u64, AfterAnswer), UnsentCommand> {
         let mut pending = pending;
-        if let Some(size) = self.large_answer(&pending)
-            && !(self.admits(&pending) && self.has_answer_place(&mut pending, size, cx))
-        {
-            return Err(pending);
+        match self.large_answer(&pending) {
+            // It may have waited before, when larger answers were expected.
+            None => pending.turn = None,
+            Some(size) => {
+                if !self.admits(&pending) || !self.has_answer_place(&mut pending, size, cx) {
+                    return Err(pending);
+                }
+            }
         }
         let pending = match self.hand_in(pending, now) {
             Err(pending) if self.admits(&pending) => pending,

@@ -52,6 +52,9 @@ impl<B: Backend> RedisConnection<B> {
             at = next + 1;
         }
         self.body = waiting;
+        if self.refused == 0 {
+            self.turns.refused = None;
+        }
         self.prepare_waiting_anew();
         // Those that cannot be sent again have an answer.
         self.show_ready();
@@ -118,8 +121,9 @@ impl<B: Backend> RedisConnection<B> {
         let AnswerSlot::Refused { args: bytes, then, resp, silent, call } = taken else {
             return true;
         };
+        let turn = self.turns.refused.take();
         let pending = match self.prepare_again(&bytes, then, call) {
-            Ok(pending) => pending,
+            Ok(pending) => UnsentCommand { turn, ..pending },
             Err(e) => {
                 self.fail_refused(index, RefusedCall { resp, silent, call }, &e);
                 return true;
@@ -131,7 +135,8 @@ impl<B: Backend> RedisConnection<B> {
                 self.refused -= 1;
                 true
             }
-            Err(UnsentCommand { then, .. }) => {
+            Err(UnsentCommand { then, turn, .. }) => {
+                self.turns.refused = turn;
                 self.slots[index] = AnswerSlot::Refused { args: bytes, then, resp, silent, call };
                 false
             }
