@@ -1,10 +1,10 @@
 //! The part of every replica: it reads the others' rows, gives permissions, consumes the decided log,
 //! and tells how far it is.
 
-use super::layout::{EpochPromise, PromiseGrant, ReplicaRow, rank_of};
+use super::layout::{PromiseGrant, ReplicaRow, rank_of};
 use super::log_region::{Control, LogView};
 use super::mutants::TramMutant;
-use super::replica::{ReplicaHealth, ReplicaPhase, TermLog, TramReplica, take_up};
+use super::replica::{ReplicaHealth, ReplicaPhase, TramReplica, take_up};
 use super::ring::{RingRecord, RingRecordKind};
 use super::ticket::TicketRequest;
 use amcast_core::memory::{Memory, MemoryOutput, RegionWindow, WriteSource};
@@ -18,7 +18,7 @@ impl TramReplica {
     // [TRAM 2:38-49] periodically: look at the others' rows, and at what they ask for.
     pub(super) fn hear(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         let mut asked = 0;
-        for rank in self.others() {
+        for rank in self.place.others() {
             let line = &view.region(self.layout.row(rank))[0];
             let stamp = line.stamp();
             let Some(row) = ReplicaRow::parse(&line.words()) else { continue };
@@ -26,26 +26,26 @@ impl TramReplica {
             if stamp != ReplicaRow::stamp(row.incarnation) {
                 continue;
             }
-            let known = self.peers[rank].incarnation;
+            let known = self.rows.peers[rank].incarnation;
             if row.incarnation < known {
                 continue;
             }
-            if !row.makes_sense(self.n) {
+            if !row.makes_sense(self.place.n) {
                 out.note(Note::Malformed(self.pid(rank), "a row that cannot be"));
                 continue;
             }
             if row.incarnation > known {
                 self.fresh(self.pid(rank), row.incarnation, out);
             }
-            self.detector.observe(self.now, rank, row.beat, row.fit);
-            self.peers[rank].row = Some(row);
-            self.epoch_seen = self.epoch_seen.max(row.request).max(row.promise.epoch);
+            self.rows.detector.observe(self.now, rank, row.beat, row.fit);
+            self.rows.peers[rank].row = Some(row);
+            self.permissions.see(row.request.max(row.promise.epoch));
             if rank_of(row.request) == rank {
                 asked = asked.max(row.request);
             }
         }
-        self.detector.observe(self.now, self.rank, 0, self.is_fit());
-        if asked > self.promise.epoch && self.may_promise() {
+        self.rows.detector.observe(self.now, self.place.rank, 0, self.is_fit());
+        if asked > self.permissions.promise.epoch && self.may_promise() {
             self.give_way(asked, out);
         }
         self.step_down(out);
@@ -56,7 +56,7 @@ impl TramReplica {
     fn step_down(&mut self, out: &mut Outbox<Memory>) {
         let ReplicaPhase::Leader(leader) = &self.phase else { return };
         let epoch = leader.epoch;
-        let promised = self.peers.iter().filter_map(|p| p.row).map(|row| row.promise.epoch);
+        let promised = self.rows.peers.iter().filter_map(|p| p.row).map(|row| row.promise.epoch);
         if let Some(higher) = promised.max().filter(|&p| p > epoch) {
             out.mark("tram-leader-steps-down");
             out.note(Note::Demoted(u64::from(higher)));
@@ -68,16 +68,13 @@ impl TramReplica {
     /// let in by [`TramReplica::settle_promise`], in a later step: only then is the revocation done.
     // [TRAM 2:42-44]
     pub(super) fn give_way(&mut self, epoch: u32, out: &mut Outbox<Memory>) {
-        assert!(epoch > self.promise.epoch || self.mutants.any(), "promises only grow");
-        if !matches!(self.phase, ReplicaPhase::Follower) && rank_of(epoch) != self.rank {
+        assert!(epoch > self.permissions.promise.epoch || self.mutants.any(), "promises only grow");
+        if !matches!(self.phase, ReplicaPhase::Follower) && rank_of(epoch) != self.place.rank {
             out.note(Note::Demoted(u64::from(epoch)));
         }
         self.phase = ReplicaPhase::Follower;
-        self.promise = EpochPromise { epoch, ..EpochPromise::default() };
-        self.epoch_seen = self.epoch_seen.max(epoch);
-        let Some(open) = self.open.take() else { return };
-        self.closing = Some(open);
-        if open.writer != self.rank && !self.mutants.is(TramMutant::SkipsRevocation) {
+        let Some(open) = self.permissions.promise(epoch) else { return };
+        if open.writer != self.place.rank && !self.mutants.is(TramMutant::SkipsRevocation) {
             out.ask(MemoryOutput::Revoke(self.layout.log(open.writer, open.half).region));
         }
     }
@@ -85,44 +82,29 @@ impl TramReplica {
     /// Lets the writer of the promised epoch in, now that the former one is out.
     // [TRAM 2:45-47]
     pub(super) fn settle_promise(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
-        if self.promise.grant != PromiseGrant::Closed || self.promise.epoch == 0 {
+        if !self.permissions.is_settling() {
             return;
         }
         self.adopt(view);
-        self.closing = None;
-        let writer = rank_of(self.promise.epoch);
-        let half = self.half_for(writer);
-        self.promise.half = half as u8;
-        self.promise.grant =
-            if self.lost_memory() { PromiseGrant::Join } else { PromiseGrant::Full };
-        if let Some(force) = self.force {
-            (self.promise.accepted, self.promise.accepted_half) = (force.epoch, force.half as u8);
+        let writer = rank_of(self.permissions.promise.epoch);
+        let grant = if self.lost_memory() { PromiseGrant::Join } else { PromiseGrant::Full };
+        let open = self.permissions.let_in(writer, grant);
+        if writer != self.place.rank {
+            out.ask(MemoryOutput::Allow(self.layout.log(writer, open.half).region));
         }
-        self.open = Some(TermLog { writer, half, epoch: self.promise.epoch });
-        if writer != self.rank {
-            out.ask(MemoryOutput::Allow(self.layout.log(writer, half).region));
-        }
-        self.row_due = true;
-    }
-
-    /// The half of a writer's log that a new term of it may use: not the one in force.
-    pub(super) fn half_for(&self, writer: usize) -> usize {
-        match self.force {
-            Some(force) if force.writer == writer => 1 - force.half,
-            _ => 0,
-        }
+        self.rows.due = true;
     }
 
     /// The log that is open here comes into force once its writer has installed it.
     pub(super) fn adopt(&mut self, view: RegionWindow<'_>) {
-        let Some(open) = self.open.or(self.closing) else { return };
-        if self.force == Some(open) {
+        let Some(open) = self.permissions.open.or(self.permissions.closing) else { return };
+        if self.permissions.force == Some(open) {
             return;
         }
         let ring = self.layout.log(open.writer, open.half);
         // Of this term only: a denied write of an earlier one may still come through.
         if Control::read(view.region(ring.region)).is_some_and(|c| c.epoch == open.epoch) {
-            self.force = Some(open);
+            self.permissions.force = Some(open);
         }
     }
 
@@ -130,11 +112,11 @@ impl TramReplica {
     /// promised before is void, or it could not be reached until now, and has heard nothing.
     pub(super) fn emptied(&mut self, pid: Pid, incarnation: u32, out: &mut Outbox<Memory>) {
         if let Role::Replica { group, rank } = self.config.cluster().role(pid)
-            && group == self.group
-            && incarnation <= self.peers[usize::from(rank)].incarnation
+            && group == self.place.group
+            && incarnation <= self.rows.peers[usize::from(rank)].incarnation
         {
             // It is known already; only what this replica writes there begins anew.
-            self.row_due = true;
+            self.rows.due = true;
             return self.unwritten(usize::from(rank), out);
         }
         self.fresh(pid, incarnation, out);
@@ -144,13 +126,13 @@ impl TramReplica {
     pub(super) fn fresh(&mut self, pid: Pid, incarnation: u32, out: &mut Outbox<Memory>) {
         match self.config.cluster().role(pid) {
             Role::Client { client } => self.client_restarted(usize::from(client), incarnation),
-            Role::Replica { group, rank } if group == self.group => {
-                let (rank, peer) = (usize::from(rank), &mut self.peers[usize::from(rank)]);
+            Role::Replica { group, rank } if group == self.place.group => {
+                let (rank, peer) = (usize::from(rank), &mut self.rows.peers[usize::from(rank)]);
                 if incarnation > peer.incarnation {
                     peer.incarnation = incarnation;
                     peer.row = None;
-                    self.row_due = true;
-                    self.detector.restarted(self.now, rank);
+                    self.rows.due = true;
+                    self.rows.detector.restarted(self.now, rank);
                     self.unwritten(rank, out);
                 }
             }
@@ -166,7 +148,7 @@ impl TramReplica {
 
     /// The log in force.
     pub(super) fn in_force<'a>(&self, view: RegionWindow<'a>) -> Option<LogView<'a>> {
-        let force = self.force?;
+        let force = self.permissions.force?;
         let ring = self.layout.log(force.writer, force.half);
         let leads = matches!(self.phase, ReplicaPhase::Leader(_));
         Some(LogView { ring, view, epoch: force.epoch, checks: !leads })
@@ -175,14 +157,15 @@ impl TramReplica {
     // [TRAM 2:32-37] consume what is decided, in order. The paper waits for the next slot; the
     // commit index also covers the last message, and slots that were never decided.
     pub(super) fn consume(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
-        let leads = matches!(&self.phase, ReplicaPhase::Leader(l) if l.commit <= self.consumed);
+        let leads =
+            matches!(&self.phase, ReplicaPhase::Leader(l) if l.commit <= self.progress.consumed);
         if leads || !self.follows() {
             return;
         }
         let Some(log) = self.in_force(view) else { return };
         // [TRAM 2:21-23] [TRAM 4:16-18] a leader delivers what it counted itself.
         if let ReplicaPhase::Leader(leader) = &self.phase {
-            self.decided = self.decided.max(leader.commit);
+            self.progress.decided = self.progress.decided.max(leader.commit);
         } else {
             let Some(control) = log.control() else { return };
             if self.misses(control.tail) {
@@ -197,28 +180,30 @@ impl TramReplica {
             {
                 return;
             }
-            self.decided = self.decided.max(control.commit);
+            self.progress.decided = self.progress.decided.max(control.commit);
             if self.mutants.is(TramMutant::DeliversUndecided) {
-                while let Some(record) = log.ring.read(log.region(), self.decided, log.epoch) {
-                    self.decided += u64::from(record.lines());
+                while let Some(record) =
+                    log.ring.read(log.region(), self.progress.decided, log.epoch)
+                {
+                    self.progress.decided += u64::from(record.lines());
                 }
             }
         }
         // Bounded work: at most a ring.
-        while self.consumed < self.decided {
-            let (pos, group) = (self.consumed, self.group);
+        while self.progress.consumed < self.progress.decided {
+            let (pos, group) = (self.progress.consumed, self.place.group);
             let wants = |r: &RingRecord| r.kind == RingRecordKind::Message && r.dst.contains(group);
             let mut record = None;
             let payload = out.fill(|to| record = log.read_checked(pos, wants, to));
             // A record that ends behind what is decided is none: who wrote the log says two things.
-            let decided = |r: &RingRecord| u64::from(r.lines()) <= self.decided - pos;
+            let decided = |r: &RingRecord| u64::from(r.lines()) <= self.progress.decided - pos;
             let Some(record) = record.filter(decided) else {
                 // Only a replica that nobody waits for can miss a decided entry: it has been
                 // overwritten, or was never written here. Of a pad that is as true as of a message.
                 self.fall_behind(out);
                 return;
             };
-            self.consumed = pos + u64::from(record.lines());
+            self.progress.consumed = pos + u64::from(record.lines());
             if record.kind == RingRecordKind::Message {
                 self.consume_message(pos, &record, payload, out);
             }
@@ -233,15 +218,15 @@ impl TramReplica {
         out: &mut Outbox<Memory>,
     ) {
         out.event(ProtocolEvent::Part(record.msg));
-        if pos >= self.cursors_from {
+        if pos >= self.progress.cursors_from {
             // [TRAM 2:34] slot_in moves with the log, in which every record names its source.
-            take_up(&self.layout, &mut self.sources, record);
+            take_up(&self.layout, &mut self.buffers.sources, record);
         }
-        if record.dst.contains(self.group) {
-            self.delivered = self.consumed;
+        if record.dst.contains(self.place.group) {
+            self.progress.delivered = self.progress.consumed;
             let msg = record.msg;
             let dst = record.dst;
-            let position = self.consumed;
+            let position = self.progress.consumed;
             out.push(Output::Deliver(Delivery { msg, dst, position, payload }));
         }
     }
@@ -255,22 +240,23 @@ impl TramReplica {
         out.mark("tram-left-behind");
         out.event(ProtocolEvent::Lagging);
         self.phase = ReplicaPhase::Follower;
-        self.health =
-            ReplicaHealth::Lacking(super::transfer::IncomingTransfer::left_behind(self.consumed));
-        self.row_due = true;
+        self.health = ReplicaHealth::Lacking(super::transfer::IncomingTransfer::left_behind(
+            self.progress.consumed,
+        ));
+        self.rows.due = true;
     }
 
     /// The first log position that this replica may still need: for its application, for a child
     /// that has not taken over what lies there, or for the reader of its state.
     pub(super) fn need(&self) -> u64 {
-        let own = self.edges.iter().map(|e| e.log).fold(self.clear, u64::min);
+        let own = self.buffers.edges.iter().map(|e| e.log).fold(self.progress.clear, u64::min);
         self.held().map_or(own, |held| own.min(held))
     }
 
     /// Whether it needs something that a log with this tail has no more: its application does, or
     /// a child.
     pub(super) fn misses(&self, tail: u64) -> bool {
-        self.consumed < tail || self.edges.iter().any(|e| e.log < tail)
+        self.progress.consumed < tail || self.buffers.edges.iter().any(|e| e.log < tail)
     }
 
     /// Tells clients and the parent group how far their buffers are taken over.
@@ -279,11 +265,11 @@ impl TramReplica {
         let again = beat.is_some_and(|beat| beat.is_multiple_of(SAY_AGAIN_BEATS));
         let beat = beat.is_some();
         let leads = matches!(self.phase, ReplicaPhase::Leader(_));
-        let term = if leads { u64::from(self.promise.epoch) } else { 0 };
+        let term = if leads { u64::from(self.permissions.promise.epoch) } else { 0 };
         let step = u64::from(self.layout.lap_of(self.layout.hm_lines) / 8);
-        let parent = self.parent_source();
-        for i in 0..self.sources.len() {
-            let source = &mut self.sources[i];
+        let parent = self.buffers.parent_source();
+        for i in 0..self.buffers.sources.len() {
+            let source = &mut self.buffers.sources[i];
             let told_as = u64::from(source.lease) << 32 | term;
             let moved = source.next - source.told.min(source.next);
             let due = again || moved >= step || (beat && (moved > 0 || source.told_as != told_as));
@@ -298,15 +284,15 @@ impl TramReplica {
             } else {
                 let word = u64::from(lease as u16) << 48 | next & 0xffff_ffff_ffff;
                 let to = self.config.cluster().client(i);
-                let region = self.layout.credit(self.group, self.rank);
+                let region = self.layout.credit(self.place.group, self.place.rank);
                 Self::write_line(out, to, region, [word, term, 0, 0, 0, 0, 0], true);
             }
         }
     }
 
     fn tell_parent(&self, next: u64, out: &mut Outbox<Memory>) {
-        let Some(parent) = self.config.overlay().parent(self.group) else { return };
-        let region = self.layout.taken(parent, self.group, self.rank);
+        let Some(parent) = self.config.overlay().parent(self.place.group) else { return };
+        let region = self.layout.taken(parent, self.place.group, self.place.rank);
         for to in self.config.cluster().members(parent) {
             Self::write_line(out, to, region, [next, 0, 0, 0, 0, 0, 0], true);
         }
@@ -316,11 +302,11 @@ impl TramReplica {
     /// heartbeat.
     pub(super) fn publish(&mut self, beat: Option<u64>, out: &mut Outbox<Memory>) {
         let need = self.need();
-        let old = self.row;
+        let old = self.rows.own;
         let mut row = ReplicaRow {
-            incarnation: self.incarnation,
+            incarnation: self.place.incarnation,
             beat: beat.unwrap_or(old.beat.max(1)),
-            promise: self.promise,
+            promise: self.permissions.promise,
             follows: self.follows(),
             fit: self.is_fit(),
             need: old.need,
@@ -331,20 +317,20 @@ impl TramReplica {
         self.ask_for_state(&mut row);
         let urgent = row != ReplicaRow { beat: row.beat, ..old };
         let far = need >= old.need + u64::from(self.layout.lap_of(self.layout.log_lines) / 16);
-        if beat.is_none() && !urgent && !far && !self.row_due {
+        if beat.is_none() && !urgent && !far && !self.rows.due {
             return;
         }
-        (row.need, row.consumed) = (need, self.consumed);
-        (self.row, self.row_due) = (row, false);
-        let region = self.layout.row(self.rank);
-        for rank in self.others() {
-            let peer = &mut self.peers[rank];
+        (row.need, row.consumed) = (need, self.progress.consumed);
+        (self.rows.own, self.rows.due) = (row, false);
+        let region = self.layout.row(self.place.rank);
+        for rank in self.place.others() {
+            let peer = &mut self.rows.peers[rank];
             if peer.telling {
                 peer.untold = true;
                 continue;
             }
             (peer.telling, peer.untold) = (true, false);
-            let source = WriteSource::line(row.words(), ReplicaRow::stamp(self.incarnation));
+            let source = WriteSource::line(row.words(), ReplicaRow::stamp(self.place.incarnation));
             let (to, bell) = (self.pid(rank), urgent || far);
             let ticket = Some(TicketRequest::Row { rank }.ticket());
             out.ask(MemoryOutput::Write { to, region, at: 0, source, ticket, bell });
@@ -354,7 +340,7 @@ impl TramReplica {
     /// The epoch it asks permission for or leads in.
     const fn request(&self) -> u32 {
         match &self.phase {
-            ReplicaPhase::Follower => self.row.request,
+            ReplicaPhase::Follower => self.rows.own.request,
             ReplicaPhase::Candidate(c) => c.epoch,
             ReplicaPhase::Leader(l) => l.epoch,
         }

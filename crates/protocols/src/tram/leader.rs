@@ -118,10 +118,10 @@ impl Leader {
         let ring = *log.ring();
         let epoch = log.epoch();
         let tail = log.tail();
-        let mut taken = r.sources.clone();
+        let mut taken = r.buffers.sources.clone();
         taken.iter_mut().for_each(|c| (c.told, c.probe) = (0, true));
         // [TRAM 5:1-3] the buffers' cursors: what lies in the log is taken up.
-        let (mut pos, mut pad) = (r.consumed.max(r.cursors_from).min(end), None);
+        let (mut pos, mut pad) = (r.progress.consumed.max(r.progress.cursors_from).min(end), None);
         while pos < end {
             let Some(record) = ring.read(view.region(ring.region), pos, epoch) else { break };
             if record.kind == RingRecordKind::Message {
@@ -136,8 +136,8 @@ impl Leader {
         // [TRAM 5:4-6] the children's cursors: from what they have taken over.
         let passed = |e: &super::replica::ChildGroup| {
             let skips = r.mutants.is(TramMutant::SkipsTreeCatchUp);
-            let log = if skips { r.consumed } else { e.log };
-            alloc::vec![ForwardedMessages { log, out: e.out, flying: VecDeque::new() }; r.n]
+            let log = if skips { r.progress.consumed } else { e.log };
+            alloc::vec![ForwardedMessages { log, out: e.out, flying: VecDeque::new() }; r.place.n]
         };
         Self {
             epoch,
@@ -148,10 +148,10 @@ impl Leader {
             hurry: 0,
             pad,
             end,
-            commit: r.decided,
-            followers: alloc::vec![Follower::default(); r.n],
+            commit: r.progress.decided,
+            followers: alloc::vec![Follower::default(); r.place.n],
             taken,
-            passed: r.edges.iter().map(passed).collect(),
+            passed: r.buffers.edges.iter().map(passed).collect(),
             batches: VecDeque::new(),
             turn: 0,
             full: false,
@@ -220,14 +220,16 @@ impl TramReplica {
             .map(|mutant| self.mutants.is(mutant));
         let ReplicaPhase::Leader(leader) = &mut self.phase else { return };
         for (rank, follower) in leader.followers.iter_mut().enumerate() {
-            let Some(row) = self.peers[rank].row.filter(|_| rank != self.rank) else { continue };
+            let Some(row) = self.rows.peers[rank].row.filter(|_| rank != self.place.rank) else {
+                continue;
+            };
             let open =
                 row.promise.epoch == leader.epoch && row.promise.grant != PromiseGrant::Closed;
             let again = follower.failed_at.is_none_or(|beat| row.beat != beat);
             if open && again && follower.log.is_none() {
                 follower.forget();
-                let to = self.config.cluster().replica(self.group, rank);
-                let ring = self.layout.log(self.rank, usize::from(row.promise.half));
+                let to = self.config.cluster().replica(self.place.group, rank);
+                let ring = self.layout.log(self.place.rank, usize::from(row.promise.half));
                 let (epoch, tail) = (leader.epoch, leader.tail);
                 // It may have part of this term's log from before: that is announced first, too.
                 let before = core::mem::replace(&mut follower.admitted, true);
@@ -253,14 +255,14 @@ impl TramReplica {
         // A slow replica, or one that misses state, is given up only while a quorum has all state and works:
         // a process that shares its application with replicas of other groups gets the state back
         // from one that misses nothing in any of them, so there must always be one.
-        let has_all = |r: &usize| match self.peers[*r].row {
-            _ if *r == self.rank => self.is_fit(),
-            row => row.is_some_and(|row| row.fit) && !self.detector.suspects(self.now, *r),
+        let has_all = |r: &usize| match self.rows.peers[*r].row {
+            _ if *r == self.place.rank => self.is_fit(),
+            row => row.is_some_and(|row| row.fit) && !self.rows.detector.suspects(self.now, *r),
         };
-        let safe = (0..self.n).filter(has_all).count() >= self.quorum;
-        for rank in self.others() {
-            let suspected = self.detector.suspects(self.now, rank);
-            let row = self.peers[rank].row.filter(|row| row.follows);
+        let safe = (0..self.place.n).filter(has_all).count() >= self.place.quorum;
+        for rank in self.place.others() {
+            let suspected = self.rows.detector.suspects(self.now, rank);
+            let row = self.rows.peers[rank].row.filter(|row| row.follows);
             let pid = self.pid(rank);
             let leader = self.leader();
             let follower = &mut leader.followers[rank];
@@ -287,15 +289,15 @@ impl TramReplica {
 
     // [TRAM 2:10-13] find messages in the buffers, each source in its turn.
     fn pull(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
-        let count = self.sources.len();
+        let count = self.buffers.sources.len();
         let first = self.leader().turn;
         self.leader().turn = (first + 1) % count;
         for i in 0..count {
             let source = (first + i) % count;
-            if source < self.parent_source() {
+            if source < self.buffers.parent_source() {
                 self.probe(source, view);
             }
-            let mut budget = self.batch_lines;
+            let mut budget = self.limits.batch_lines;
             while budget > 0 {
                 let Some((ring, epoch)) = self.next_in(source, view) else { break };
                 let region = view.region(ring.region);
@@ -313,7 +315,7 @@ impl TramReplica {
     /// A new holder of a client's buffer begins anew at position 0, under a higher lease.
     fn probe(&mut self, source: usize, view: RegionWindow<'_>) {
         let ring = self.layout.hm_client(source);
-        let told = self.holders[source];
+        let told = self.buffers.holders[source];
         let cursor = &mut self.leader().taken[source];
         if !cursor.probe {
             return;
@@ -333,12 +335,12 @@ impl TramReplica {
         if cursor.broken {
             return None;
         }
-        if source < self.parent_source() {
+        if source < self.buffers.parent_source() {
             return Some((self.layout.hm_client(source), cursor.lease));
         }
-        self.config.overlay().parent(self.group)?;
+        self.config.overlay().parent(self.place.group)?;
         // A whole one: a leader that died in mid-write left half of it in its buffer for ever.
-        (0..self.n)
+        (0..self.place.n)
             .map(|w| self.layout.hm_parent(w))
             .find(|ring| ring.read(view.region(ring.region), cursor.next, PARENT_EPOCH).is_some())
             .map(|ring| (ring, PARENT_EPOCH))
@@ -355,7 +357,7 @@ impl TramReplica {
     ) -> bool {
         let SourceBuffer { ring: from, lines: region, epoch } = from;
         let lines = record.lines();
-        let from_client = source < self.parent_source();
+        let from_client = source < self.buffers.parent_source();
         let moved = || from_client && !buffer::holds(view.region(from.region), epoch);
         let odd = self.wrong(source, record);
         if odd.is_some() && moved() {
@@ -416,10 +418,10 @@ impl TramReplica {
     fn refuse(&mut self, source: usize, wrong: &'static str, out: &mut Outbox<Memory>) {
         let cluster = self.config.cluster();
         // Not whom the record names: nothing in it is to be believed.
-        let above = self.config.overlay().parent(self.group).unwrap_or(self.group);
+        let above = self.config.overlay().parent(self.place.group).unwrap_or(self.place.group);
         let from = match source < cluster.clients() {
             true => cluster.client(source),
-            false => cluster.replica(above, self.rank),
+            false => cluster.replica(above, self.place.rank),
         };
         out.note(Note::Malformed(from, wrong));
         self.leader().taken[source].broken = true;
@@ -428,7 +430,7 @@ impl TramReplica {
     /// The flaw of a record from that source, if any: then it is dropped.
     fn wrong(&self, source: usize, record: &RingRecord) -> Option<&'static str> {
         let overlay = self.config.overlay();
-        let parent = source == self.parent_source();
+        let parent = source == self.buffers.parent_source();
         if record.kind != RingRecordKind::Message {
             return Some("not a message");
         }
@@ -442,7 +444,7 @@ impl TramReplica {
         if !client || (!parent && sender != cluster.client(source)) {
             return Some("a message of another sender");
         }
-        let reach = overlay.reach(self.group);
+        let reach = overlay.reach(self.place.group);
         if self.mutants.is(TramMutant::SendsToEach) {
             return None;
         }
@@ -456,8 +458,8 @@ impl TramReplica {
     // then the control line behind them.
     // [TRAM 4:11-14] What was adopted goes the same way.
     fn replicate(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
-        let (depth, now) = (self.pipeline, self.now);
-        let (from, half) = (*self.leader().log.ring(), usize::from(self.promise.half));
+        let (depth, now) = (self.limits.pipeline, self.now);
+        let (from, half) = (*self.leader().log.ring(), usize::from(self.permissions.promise.half));
         let lap = u64::from(from.lap);
         let ReplicaPhase::Leader(leader) = &mut self.phase else { return };
         while leader.batches.front().is_some_and(|&end| end <= leader.commit) {
@@ -493,7 +495,7 @@ impl TramReplica {
             }
             assert!(follower.posted >= leader.tail, "what is copied may be written over");
             follower.flying += 1;
-            self.flying[half] += 1;
+            self.transfers.flying[half] += 1;
             debug_assert!(follower.posted <= upto, "what is posted is there");
             while follower.posted < upto {
                 let (count, next) = from.piece(follower.posted, upto, leader.pad);
@@ -524,7 +526,7 @@ impl TramReplica {
         outcome: AccessOutcome<'_>,
         out: &mut Outbox<Memory>,
     ) {
-        let beat = self.peers[rank].row.map_or(0, |row| row.beat);
+        let beat = self.rows.peers[rank].row.map_or(0, |row| row.beat);
         let ignores = self.mutants.is(TramMutant::CountsDenied);
         let ReplicaPhase::Leader(leader) = &mut self.phase else { return };
         if !ticket::same_term(epoch, leader.epoch) {
@@ -560,8 +562,8 @@ impl TramReplica {
 
     // [TRAM 2:20,29] decided is what a quorum has.
     fn count(&mut self) {
-        let quorum = if self.mutants.is(TramMutant::DecidesAlone) { 1 } else { self.quorum };
-        let rank = self.rank;
+        let quorum = if self.mutants.is(TramMutant::DecidesAlone) { 1 } else { self.place.quorum };
+        let rank = self.place.rank;
         let ReplicaPhase::Leader(leader) = &mut self.phase else { return };
         if leader.commit == leader.end {
             return;
@@ -577,13 +579,14 @@ impl TramReplica {
     // destination; after a takeover, what the child has not taken over.
     pub(super) fn pass_on(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         let ReplicaPhase::Leader(leader) = &mut self.phase else { return };
-        if self.edges.is_empty() || self.mutants.is(TramMutant::SendsToEach) {
+        if self.buffers.edges.is_empty() || self.mutants.is(TramMutant::SendsToEach) {
             return;
         }
         let log = *leader.log.ring();
         let region = view.region(log.region);
-        let (hm, half) = (self.layout.hm_parent(self.rank), usize::from(self.promise.half));
-        for (edge, passed) in self.edges.iter().zip(&mut leader.passed) {
+        let (hm, half) =
+            (self.layout.hm_parent(self.place.rank), usize::from(self.permissions.promise.half));
+        for (edge, passed) in self.buffers.edges.iter().zip(&mut leader.passed) {
             let reach = self.config.overlay().reach(edge.child);
             for (rank, p) in passed.iter_mut().enumerate() {
                 let to = self.config.cluster().replica(edge.child, rank);
@@ -601,7 +604,7 @@ impl TramReplica {
                             let at =
                                 LineRange { region: log.region, at: log.at(p.log), count: lines };
                             p.flying.push_back(p.log);
-                            self.flying[half] += 1;
+                            self.transfers.flying[half] += 1;
                             let ticket = TicketRequest::Forward { group: edge.child, rank, half };
                             write_on(&hm, p.out, &record, (at, region), (to, ticket), out);
                         }
@@ -615,16 +618,16 @@ impl TramReplica {
 
     pub(super) fn forward_answered(&mut self, group: Gid, rank: usize) {
         let ReplicaPhase::Leader(leader) = &mut self.phase else { return };
-        let Some(i) = self.edges.iter().position(|e| e.child == group) else { return };
+        let Some(i) = self.buffers.edges.iter().position(|e| e.child == group) else { return };
         // Writes to one process are answered in order, lost ones too.
         leader.passed[i][rank].flying.pop_front();
     }
 
     /// A client's place has a new holder: its first message begins the buffer anew.
     pub(super) fn client_restarted(&mut self, client: usize, incarnation: u32) {
-        let told = &mut self.holders[client];
+        let told = &mut self.buffers.holders[client];
         *told = (*told).max(incarnation.saturating_add(1));
-        self.sources[client].told_as = 0;
+        self.buffers.sources[client].told_as = 0;
         if let ReplicaPhase::Leader(leader) = &mut self.phase {
             leader.taken[client].probe = true;
         }
@@ -633,12 +636,12 @@ impl TramReplica {
     /// A replica of another group started anew: of the parent group it learns again how far this
     /// group has taken over, of a child it gets again what its group has not taken over.
     pub(super) fn relative_restarted(&mut self, group: Gid, rank: usize) {
-        if self.config.overlay().parent(self.group) == Some(group) {
-            let parent = self.parent_source();
-            self.sources[parent].told_as = u64::MAX;
+        if self.config.overlay().parent(self.place.group) == Some(group) {
+            let parent = self.buffers.parent_source();
+            self.buffers.sources[parent].told_as = u64::MAX;
         }
-        let Some(i) = self.edges.iter().position(|e| e.child == group) else { return };
-        let edge = &self.edges[i];
+        let Some(i) = self.buffers.edges.iter().position(|e| e.child == group) else { return };
+        let edge = &self.buffers.edges[i];
         let ReplicaPhase::Leader(leader) = &mut self.phase else { return };
         let passed = &mut leader.passed[i][rank];
         (passed.log, passed.out) = (edge.log, edge.out);
@@ -652,15 +655,15 @@ impl TramReplica {
             return;
         }
         let log = self.in_force(view);
-        for edge in &mut self.edges {
-            for w in 0..self.n {
-                let line = &view.region(self.layout.taken(self.group, edge.child, w))[0];
+        for edge in &mut self.buffers.edges {
+            for w in 0..self.place.n {
+                let line = &view.region(self.layout.taken(self.place.group, edge.child, w))[0];
                 edge.taken = edge.taken.max(line.word(0));
             }
             let Some(log) = &log else { continue };
             let reach = self.config.overlay().reach(edge.child);
             let hm = self.layout.hm_parent(0);
-            while edge.log < self.consumed {
+            while edge.log < self.progress.consumed {
                 let nothing = |_: &RingRecord| false;
                 let Some(record) = log.read_checked(edge.log, nothing, &mut Vec::new()) else {
                     break;

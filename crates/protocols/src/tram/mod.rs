@@ -70,6 +70,8 @@ mod leader;
 mod log_region;
 mod mutants;
 mod params;
+mod permissions;
+mod progress;
 mod replica;
 mod ring;
 mod takeover;

@@ -2,10 +2,12 @@
 //! file of its own: [`super::follower`], [`super::takeover`], [`super::leader`],
 //! [`super::transfer`].
 
-use super::layout::{EpochPromise, HALVES, Layout, PromiseGrant, ReplicaRow};
+use super::layout::{HALVES, Layout, ReplicaRow};
 use super::leader::Leader;
 use super::mutants::TramMutant;
 use super::params;
+use super::permissions::LogPermissions;
+use super::progress::LogProgress;
 use super::ring::RingRecord;
 use super::takeover::LeaderCandidate;
 use super::ticket::TicketRequest;
@@ -31,66 +33,83 @@ pub(super) const ROUND: Span = Span::micros(2);
 /// A TRAM replica.
 #[derive(Debug)]
 pub(super) struct TramReplica {
+    pub(super) place: ReplicaPlace,
+    pub(super) config: Config,
+    pub(super) layout: Layout,
+    pub(super) mutants: Mutants<TramMutant>,
+    pub(super) limits: LeaderLimits,
+    pub(super) now: Time,
+    pub(super) timers: ReplicaTimers,
+    pub(super) permissions: LogPermissions,
+    pub(super) progress: LogProgress,
+    pub(super) buffers: BufferCursors,
+    pub(super) rows: GroupRows,
+    pub(super) health: ReplicaHealth,
+    pub(super) phase: ReplicaPhase,
+    pub(super) transfers: OutgoingWrites,
+    /// Messages for the current step's bells: whether someone beside the leader must hurry.
+    pub(super) hurry: bool,
+}
+
+/// The place of a replica in the cluster, and its life.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReplicaPlace {
     pub(super) me: Pid,
     pub(super) group: Gid,
     /// Its number in the group (`s`).
     pub(super) rank: usize,
+    /// How many replicas the group has.
     pub(super) n: usize,
     pub(super) quorum: usize,
-    pub(super) config: Config,
-    pub(super) layout: Layout,
-    pub(super) mutants: Mutants<TramMutant>,
-    pub(super) batch_lines: u32,
-    pub(super) pipeline: usize,
     pub(super) incarnation: u32,
-    pub(super) now: Time,
+}
+
+/// How much a leader does at a time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LeaderLimits {
+    /// Lines that it takes from a buffer in a step.
+    pub(super) batch_lines: u32,
+    /// Batches that are on the way.
+    pub(super) pipeline: usize,
+}
+
+/// When a replica acts without a message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReplicaTimers {
     /// When it last looked at everything.
-    looked: Time,
+    pub(super) looked: Time,
     /// When it must look again at the latest, and for what.
-    due: (Time, WakeReason),
+    pub(super) due: (Time, WakeReason),
+    /// Not before this time does it try again to become leader.
+    pub(super) retry_at: Time,
+}
 
-    /// Its promise, and the writer to which its log is open.
-    pub(super) promise: EpochPromise,
-    /// The log that is open for writing, and for which term.
-    pub(super) open: Option<TermLog>,
-    /// The region that is being revoked; it is looked at once more when that is done.
-    pub(super) closing: Option<TermLog>,
-    /// The highest epoch it has seen anywhere.
-    pub(super) epoch_seen: u32,
-    /// The log it reads: the one of the highest epoch that was installed here.
-    pub(super) force: Option<TermLog>,
-
-    /// The next log position to consume (`STD`).
-    pub(super) consumed: u64,
-    /// The end of the log that is known to be decided (`FUO`: the first position that is not).
-    pub(super) decided: u64,
-    /// Below this position the cursors came with a state transfer, and entries do not move them.
-    pub(super) cursors_from: u64,
-    /// The position of the last delivery.
-    pub(super) delivered: u64,
-    /// How far the application has applied deliveries.
-    pub(super) applied: u64,
-    /// The position of the state in force in the application, if that answers what was asked for last.
-    pub(super) installed: Option<u64>,
-    /// How many states the driver was asked for.
-    pub(super) needs: u64,
-    /// Entries before this position are applied and not needed here; only grows within a life.
-    pub(super) clear: u64,
-    /// The buffers of `HM`: one for each client, then the parent's.
+/// The cursors of a replica in the buffers of `HM`, above and below it in the tree.
+#[derive(Clone, Debug)]
+pub(super) struct BufferCursors {
+    /// Its own: one for each client, then the parent's.
     pub(super) sources: Vec<BufferCursor>,
     /// By client: the lease of the latest holder that it knows.
     pub(super) holders: Vec<u32>,
+    /// Those of the child groups.
     pub(super) edges: Vec<ChildGroup>,
+}
 
+/// The rows by which the replicas of a group tell each other how far they are.
+#[derive(Debug)]
+pub(super) struct GroupRows {
     /// By rank; its own entry is not used.
     pub(super) peers: Vec<ReplicaPeer>,
     pub(super) detector: FailureDetector,
     /// The row as last published.
-    pub(super) row: ReplicaRow,
+    pub(super) own: ReplicaRow,
     /// Publish the row even if nothing urgent changed.
-    pub(super) row_due: bool,
-    pub(super) health: ReplicaHealth,
-    pub(super) phase: ReplicaPhase,
+    pub(super) due: bool,
+}
+
+/// Writes in flight that copy from this replica's memory, and the state transfer that it serves.
+#[derive(Debug)]
+pub(super) struct OutgoingWrites {
     pub(super) outgoing: Option<OutgoingTransfer>,
     /// Pieces of heads on the way, which copy from the staging area: only when they have arrived, or are
     /// lost, may another head be staged.
@@ -99,18 +118,6 @@ pub(super) struct TramReplica {
     pub(super) flying: [u32; HALVES],
     /// By rank: the attempt at a state transfer that it served last; 0 for none.
     pub(super) served: Vec<u32>,
-    /// Not before this time does it try again to become leader.
-    pub(super) retry_at: Time,
-    /// Messages for the current step's bells: whether someone beside the leader must hurry.
-    pub(super) hurry: bool,
-}
-
-/// A log of one term: open, or in force.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct TermLog {
-    pub(super) writer: usize,
-    pub(super) half: usize,
-    pub(super) epoch: u32,
 }
 
 /// How far a buffer of `HM` is taken up.
@@ -175,6 +182,34 @@ pub(super) enum ReplicaPhase {
     Leader(Leader),
 }
 
+impl ReplicaPlace {
+    /// The other ranks of the group.
+    pub(super) fn others(&self) -> impl Iterator<Item = usize> + use<> {
+        let me = self.rank;
+        (0..self.n).filter(move |&r| r != me)
+    }
+}
+
+impl BufferCursors {
+    /// The number of the parent's buffer among the sources.
+    pub(super) fn parent_source(&self) -> usize {
+        self.sources.len() - 1
+    }
+}
+
+impl GroupRows {
+    /// This replica's row arrived at another one, or did not: the next one may be sent.
+    fn on_answer(&mut self, rank: usize, outcome: AccessOutcome<'_>) {
+        if outcome == AccessOutcome::Lost {
+            // Only a hint, as an oracle's: a beat that arrives takes it back.
+            self.detector.suspect(rank);
+        }
+        let peer = &mut self.peers[rank];
+        peer.telling = false;
+        self.due |= core::mem::take(&mut peer.untold);
+    }
+}
+
 impl TramReplica {
     pub(super) fn new(me: Pid, config: &Config) -> Result<Self, ConfigError> {
         let (cluster, overlay) = (config.cluster(), config.overlay());
@@ -189,55 +224,48 @@ impl TramReplica {
         // A machine without cores to spare stays so for a while: what it learns it keeps.
         detector.grow_patience_to(PATIENCE_GROWTH_MAX);
         let edge = |child| ChildGroup { child, log: 0, out: 0, taken: 0 };
+        let sources = alloc::vec![BufferCursor::default(); cluster.clients() + 1];
+        let edges = overlay.children(group).iter().map(edge).collect();
+        let quorum = cluster.quorum();
         Ok(Self {
-            me,
-            group,
-            rank,
-            n,
-            quorum: cluster.quorum(),
+            place: ReplicaPlace { me, group, rank, n, quorum, incarnation: 0 },
             config: config.clone(),
             layout: Layout::new(config)?,
             mutants: Mutants::of(config),
-            batch_lines: config.get(&params::BATCH_LINES) as u32,
-            pipeline: config.get(&params::PIPELINE) as usize,
-            incarnation: 0,
+            limits: LeaderLimits {
+                batch_lines: config.get(&params::BATCH_LINES) as u32,
+                pipeline: config.get(&params::PIPELINE) as usize,
+            },
             now: Time::ZERO,
-            looked: Time::ZERO,
-            due: (Time::ZERO, WakeReason::Heartbeat),
+            timers: ReplicaTimers {
+                looked: Time::ZERO,
+                due: (Time::ZERO, WakeReason::Heartbeat),
+                retry_at: Time::ZERO,
+            },
             // [TRAM 2:1] nothing decided, nobody leads, no permission given.
-            promise: EpochPromise::default(),
-            open: None,
-            closing: None,
-            epoch_seen: 0,
-            force: None,
-            consumed: 0,
-            decided: 0,
-            cursors_from: 0,
-            delivered: 0,
-            applied: 0,
-            installed: None,
-            needs: 0,
-            clear: 0,
-            sources: alloc::vec![BufferCursor::default(); cluster.clients() + 1],
-            holders: alloc::vec![0; cluster.clients()],
-            edges: overlay.children(group).iter().map(edge).collect(),
-            peers: alloc::vec![ReplicaPeer::default(); n],
-            detector,
-            row: ReplicaRow::default(),
-            row_due: true,
+            permissions: LogPermissions::default(),
+            progress: LogProgress::default(),
+            buffers: BufferCursors { sources, holders: alloc::vec![0; cluster.clients()], edges },
+            rows: GroupRows {
+                peers: alloc::vec![ReplicaPeer::default(); n],
+                detector,
+                own: ReplicaRow::default(),
+                due: true,
+            },
             health: ReplicaHealth::Fit,
             phase: ReplicaPhase::Follower,
-            outgoing: None,
-            staged: 0,
-            flying: [0; HALVES],
-            served: alloc::vec![0; n],
-            retry_at: Time::ZERO,
+            transfers: OutgoingWrites {
+                outgoing: None,
+                staged: 0,
+                flying: [0; HALVES],
+                served: alloc::vec![0; n],
+            },
             hurry: false,
         })
     }
 
     fn start(&mut self, incarnation: u32, out: &mut Outbox<Memory>) {
-        self.incarnation = incarnation;
+        self.place.incarnation = incarnation;
         if incarnation > 0 && !self.mutants.is(TramMutant::ForgetsAmnesia) {
             self.health = ReplicaHealth::Lacking(IncomingTransfer::after_crash());
             out.event(ProtocolEvent::Lagging);
@@ -248,10 +276,10 @@ impl TramReplica {
     // message are read on every poll, the others now and then.
     fn poll(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         self.settle_promise(view, out);
-        let due = self.now >= self.due.0 || self.looked == Time::ZERO;
-        let round = due || self.now.since(self.looked) >= ROUND;
+        let due = self.now >= self.timers.due.0 || self.timers.looked == Time::ZERO;
+        let round = due || self.now.since(self.timers.looked) >= ROUND;
         if round {
-            self.looked = self.now;
+            self.timers.looked = self.now;
             self.hear(view, out);
             self.prepare_to_lead(out);
         }
@@ -270,14 +298,14 @@ impl TramReplica {
 
     /// The consequences of a round of looking at the others.
     fn look_after(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
-        let beat = self.detector.beat(self.now);
+        let beat = self.rows.detector.beat(self.now);
         self.settle_edges(view);
         self.take_in(view, out);
         self.give_state(view, out);
         self.settle_applied();
         self.tell_sources(beat, out);
         self.publish(beat, out);
-        self.due = self.detector.deadline();
+        self.timers.due = self.rows.detector.deadline();
     }
 
     fn done(
@@ -289,13 +317,13 @@ impl TramReplica {
     ) {
         match ticketed {
             TicketRequest::Log { rank, epoch, half, low } => {
-                self.flying[half] -= 1;
+                self.transfers.flying[half] -= 1;
                 self.log_answered(rank, epoch, low, outcome, out);
                 self.consume(view, out);
                 self.pass_on(view, out);
             }
             TicketRequest::Forward { group, rank, half } => {
-                self.flying[half] -= 1;
+                self.transfers.flying[half] -= 1;
                 self.forward_answered(group, rank);
             }
             TicketRequest::Survey { rank, epoch } => {
@@ -304,48 +332,39 @@ impl TramReplica {
             TicketRequest::Copy { rank, epoch } => {
                 self.copy_answered(rank, epoch, outcome, view, out)
             }
-            TicketRequest::Row { rank } => self.row_answered(rank, outcome),
+            TicketRequest::Row { rank } => self.rows.on_answer(rank, outcome),
             TicketRequest::Confirm { rank, epoch } => {
                 self.confirm_answered(rank, epoch, outcome, view, out);
             }
             // A lost piece is asked for again: it is only awaited because it copies from here.
-            TicketRequest::State { .. } => self.staged -= 1,
+            TicketRequest::State { .. } => self.transfers.staged -= 1,
             TicketRequest::Sent { .. } => {}
         }
     }
 
-    /// The row arrived, or did not: the next one may be sent.
-    fn row_answered(&mut self, rank: usize, outcome: AccessOutcome<'_>) {
-        if outcome == AccessOutcome::Lost {
-            // Only a hint, as an oracle's: a beat that arrives takes it back.
-            self.detector.suspect(rank);
-        }
-        let peer = &mut self.peers[rank];
-        peer.telling = false;
-        self.row_due |= core::mem::take(&mut peer.untold);
-    }
-
     fn hint(&mut self, oracle: Oracle) {
-        self.due = (Time::ZERO, WakeReason::Suspicion);
+        self.timers.due = (Time::ZERO, WakeReason::Suspicion);
         let rank_of = |me: &Self, pid| match me.config.cluster().role(pid) {
-            Role::Replica { group, rank } if group == me.group => Some(usize::from(rank)),
+            Role::Replica { group, rank } if group == me.place.group => Some(usize::from(rank)),
             _ => None,
         };
         match oracle {
             Oracle::Suspect(pid) => {
                 if let Some(rank) = rank_of(self, pid) {
-                    self.detector.suspect(rank);
+                    self.rows.detector.suspect(rank);
                 }
             }
             Oracle::Trust(pid) => {
                 if let Some(rank) = rank_of(self, pid) {
-                    self.detector.trust(rank);
+                    self.rows.detector.trust(rank);
                 }
             }
-            Oracle::Leader(group, pid) if group == self.group => {
-                self.detector.override_leader(rank_of(self, pid));
+            Oracle::Leader(group, pid) if group == self.place.group => {
+                self.rows.detector.override_leader(rank_of(self, pid));
             }
-            Oracle::NoLeader(group) if group == self.group => self.detector.override_leader(None),
+            Oracle::NoLeader(group) if group == self.place.group => {
+                self.rows.detector.override_leader(None)
+            }
             Oracle::Leader(..) | Oracle::NoLeader(_) => {}
         }
     }
@@ -360,19 +379,8 @@ impl TramReplica {
         matches!(self.health, ReplicaHealth::Fit)
     }
 
-    /// The other ranks of the group.
-    pub(super) fn others(&self) -> impl Iterator<Item = usize> + use<> {
-        let me = self.rank;
-        (0..self.n).filter(move |&r| r != me)
-    }
-
     pub(super) fn pid(&self, rank: usize) -> Pid {
-        self.config.cluster().replica(self.group, rank)
-    }
-
-    /// The number of the parent's buffer among the sources.
-    pub(super) fn parent_source(&self) -> usize {
-        self.sources.len() - 1
+        self.config.cluster().replica(self.place.group, rank)
     }
 
     /// Writes one line, made here, that needs no answer.
@@ -425,7 +433,7 @@ impl Protocol for TramReplica {
             Input::Medium(MemoryInput::Fresh { pid, incarnation }) => {
                 self.emptied(pid, incarnation, out)
             }
-            Input::Applied(position) => self.applied = self.applied.max(position),
+            Input::Applied(position) => self.progress.applied = self.progress.applied.max(position),
             Input::Installed { position, needs } => self.installed(position, needs, out),
             Input::Unfit => self.unfit(),
             Input::Oracle(oracle) => self.hint(oracle),
@@ -444,12 +452,12 @@ impl Protocol for TramReplica {
 
     fn deadline(&self) -> Option<(Time, WakeReason)> {
         // The second half of a promise is due as soon as the first one is carried out.
-        if self.promise.grant == PromiseGrant::Closed && self.promise.epoch > 0 {
+        if self.permissions.is_settling() {
             return Some((Time::ZERO, WakeReason::Retry));
         }
-        let ReplicaPhase::Leader(leader) = &self.phase else { return Some(self.due) };
+        let ReplicaPhase::Leader(leader) = &self.phase else { return Some(self.timers.due) };
         let flush = leader.tells_at().map(|at| (at, WakeReason::Flush));
-        Some(flush.filter(|flush| flush.0 < self.due.0).unwrap_or(self.due))
+        Some(flush.filter(|flush| flush.0 < self.timers.due.0).unwrap_or(self.timers.due))
     }
 
     fn room(&self, _: GroupSet, _: usize) -> usize {
@@ -469,17 +477,17 @@ impl Protocol for TramReplica {
     }
 
     fn status(&self) -> ProtocolStatus {
-        let leader = match (&self.phase, self.force) {
-            (ReplicaPhase::Leader(_), _) => Some(self.me),
+        let leader = match (&self.phase, self.permissions.force) {
+            (ReplicaPhase::Leader(_), _) => Some(self.place.me),
             (_, Some(force)) => Some(self.pid(force.writer)),
             _ => None,
         };
         ProtocolStatus {
             leader,
-            epoch: u64::from(self.promise.epoch),
-            delivered: self.consumed,
-            decided: self.decided,
-            backlog: self.decided.saturating_sub(self.consumed),
+            epoch: u64::from(self.permissions.promise.epoch),
+            delivered: self.progress.consumed,
+            decided: self.progress.decided,
+            backlog: self.progress.decided.saturating_sub(self.progress.consumed),
             follows: self.follows(),
         }
     }

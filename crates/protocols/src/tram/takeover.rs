@@ -20,7 +20,8 @@ use super::layout::{PromiseGrant, next_epoch, rank_of};
 use super::leader::Leader;
 use super::log_region::{CONTROL, Control, HEAD_LINES, LogHead, OwnLog};
 use super::mutants::{TramMutant, asks_above};
-use super::replica::{ReplicaPhase, TermLog, TramReplica};
+use super::permissions::TermLog;
+use super::replica::{ReplicaPhase, TramReplica};
 use super::ring::{RecordRing, RingRecord, RingRecordKind};
 use super::ticket::TicketRequest;
 use alloc::vec::Vec;
@@ -105,46 +106,54 @@ enum CopyProgress {
 impl TramReplica {
     // [TRAM 2:2-3] the oracle says it is me, and I do not lead.
     pub(super) fn consider(&mut self, out: &mut Outbox<Memory>) {
-        let free = self.promise.grant != PromiseGrant::Closed || self.promise.epoch == 0;
-        let chosen = self.detector.leader(self.now) == Some(self.rank);
-        if !free || !self.is_fit() || !chosen || self.now < self.retry_at {
+        let chosen = self.rows.detector.leader(self.now) == Some(self.place.rank);
+        if self.permissions.is_settling()
+            || !self.is_fit()
+            || !chosen
+            || self.now < self.timers.retry_at
+        {
             return;
         }
-        if self.flying[self.half_for(self.rank)] > 0 {
+        if self.transfers.flying[self.permissions.half_for(self.place.rank)] > 0 {
             // Writes of an earlier term still copy from where the new term's log is to lie: what they
             // carry would change in flight, and appear before the followers know of the term.
             out.mark("tram-half-busy");
             return;
         }
         // [TRAM 3:1-3] increment(tmp), and ask everyone. It asks itself like the others.
-        let seen = asks_above(self.mutants, self.epoch_seen.max(self.promise.epoch));
-        let epoch = next_epoch(seen, self.rank);
+        let seen = asks_above(
+            self.mutants,
+            self.permissions.epoch_seen.max(self.permissions.promise.epoch),
+        );
+        let epoch = next_epoch(seen, self.place.rank);
         self.give_way(epoch, out);
         self.phase =
             ReplicaPhase::Candidate(LeaderCandidate { epoch, stage: TakeoverStage::Asking });
-        self.row_due = true;
+        self.rows.due = true;
     }
 
     // [TRAM 3:4-15] count the answers.
     pub(super) fn canvass(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         let ReplicaPhase::Candidate(candidate) = &self.phase else { return };
         let epoch = candidate.epoch;
-        let promises = |r: usize| self.peers[r].row.map(|row| row.promise);
-        if (0..self.n).any(|r| r != self.rank && promises(r).is_some_and(|p| p.epoch > epoch)) {
+        let promises = |r: usize| self.rows.peers[r].row.map(|row| row.promise);
+        if (0..self.place.n)
+            .any(|r| r != self.place.rank && promises(r).is_some_and(|p| p.epoch > epoch))
+        {
             self.give_up();
             return;
         }
         if !matches!(candidate.stage, TakeoverStage::Asking)
-            || self.promise.grant == PromiseGrant::Closed
+            || self.permissions.promise.grant == PromiseGrant::Closed
         {
             return;
         }
         let acked = |r: usize| {
-            r == self.rank
+            r == self.place.rank
                 || promises(r).is_some_and(|p| p.epoch == epoch && p.grant == PromiseGrant::Full)
         };
-        let quorum: Vec<usize> = (0..self.n).filter(|&r| acked(r)).collect();
-        let enough = if self.mutants.is(TramMutant::LeadsAlone) { 1 } else { self.quorum };
+        let quorum: Vec<usize> = (0..self.place.n).filter(|&r| acked(r)).collect();
+        let enough = if self.mutants.is(TramMutant::LeadsAlone) { 1 } else { self.place.quorum };
         if quorum.len() >= enough {
             self.survey(view, epoch, quorum, out);
         }
@@ -160,15 +169,15 @@ impl TramReplica {
         out: &mut Outbox<Memory>,
     ) {
         self.adopt(view);
-        let mut found = alloc::vec![None; self.n];
-        found[self.rank] = self.force.and_then(|f| {
+        let mut found = alloc::vec![None; self.place.n];
+        found[self.place.rank] = self.permissions.force.and_then(|f| {
             let ring = self.layout.log(f.writer, f.half);
             let control = LogHead::read(view.region(ring.region)).installed(f.epoch)?;
             Some(CandidateLog { writer: f.writer, half: f.half, control })
         });
         let mut left = 0;
-        for &rank in quorum.iter().filter(|&&r| r != self.rank) {
-            let promise = self.peers[rank].row.expect("it has promised").promise;
+        for &rank in quorum.iter().filter(|&&r| r != self.place.rank) {
+            let promise = self.rows.peers[rank].row.expect("it has promised").promise;
             // An empty log is asked for, too: the answer says that it is still the same life.
             let log = self.layout.log(rank_of(promise.accepted), promise.accepted_half.into());
             let ticket = TicketRequest::Survey { rank, epoch }.ticket();
@@ -203,7 +212,7 @@ impl TramReplica {
             self.give_up();
             return;
         };
-        let Some(row) = self.peers[rank].row.filter(|row| row.promise.epoch == epoch) else {
+        let Some(row) = self.rows.peers[rank].row.filter(|row| row.promise.epoch == epoch) else {
             self.give_up();
             return;
         };
@@ -230,7 +239,7 @@ impl TramReplica {
         let TakeoverStage::Surveying { found, quorum, .. } = stage else { return };
         let (epoch, quorum) = (*epoch, core::mem::take(quorum));
         let own_only = self.mutants.is(TramMutant::SkipsGroupCatchUp);
-        let known = |&r: &usize| found[r].filter(|_| !own_only || r == self.rank);
+        let known = |&r: &usize| found[r].filter(|_| !own_only || r == self.place.rank);
         let highest = quorum.iter().filter_map(known).map(|f| f.control.epoch).max();
         let mut sources: Vec<(usize, CandidateLog)> = quorum
             .iter()
@@ -238,18 +247,18 @@ impl TramReplica {
             .filter(|(_, f)| Some(f.control.epoch) == highest)
             .collect();
         // Its own copy first: it needs no reading from afar.
-        sources.sort_by_key(|&(r, _)| (r != self.rank, r));
+        sources.sort_by_key(|&(r, _)| (r != self.place.rank, r));
         let tail = sources.iter().map(|(_, f)| f.control.tail).max().unwrap_or(0);
         if self.misses(tail) {
             self.fall_behind(out);
             return;
         }
-        let half = usize::from(self.promise.half);
-        if self.flying[half] > 0 {
+        let half = usize::from(self.permissions.promise.half);
+        if self.transfers.flying[half] > 0 {
             self.give_up();
             return;
         }
-        let to = self.layout.log(self.rank, half);
+        let to = self.layout.log(self.place.rank, half);
         let silently = self.mutants.is(TramMutant::AdoptsBeforeItTells);
         // The lines there belong to an earlier term of its own, and somebody may still read them.
         let log = OwnLog::begin_term((to, view.region(to.region)), epoch, tail, silently);
@@ -277,10 +286,11 @@ impl TramReplica {
                 return;
             };
             let ring = self.layout.log(found.writer, found.half);
-            if rank != self.rank {
+            if rank != self.place.rank {
                 let count = c.chunk.min(ring.left_at(c.end));
                 let ticket = TicketRequest::Copy { rank, epoch: *epoch }.ticket();
-                let (of, at) = (self.config.cluster().replica(self.group, rank), ring.at(c.end));
+                let (of, at) =
+                    (self.config.cluster().replica(self.place.group, rank), ring.at(c.end));
                 out.ask(MemoryOutput::Read { of, region: ring.region, at, count, ticket });
                 return;
             }
@@ -338,7 +348,7 @@ impl TramReplica {
         let skips = self.mutants.is(TramMutant::SkipsConfirm);
         for &(rank, found) in copying.sources.iter().filter(|_| !skips) {
             let region = self.layout.log(found.writer, found.half).region;
-            if rank == self.rank {
+            if rank == self.place.rank {
                 if !LogHead::read(view.region(region))
                     .holds(found.control.epoch, copying.log.tail())
                 {
@@ -347,7 +357,7 @@ impl TramReplica {
                 continue;
             }
             let ticket = TicketRequest::Confirm { rank, epoch }.ticket();
-            let of = self.config.cluster().replica(self.group, rank);
+            let of = self.config.cluster().replica(self.place.group, rank);
             out.ask(MemoryOutput::Read { of, region, at: CONTROL, count: HEAD_LINES, ticket });
             left += 1;
         }
@@ -401,19 +411,19 @@ impl TramReplica {
             self.give_up();
             return;
         }
-        if end < self.decided.max(self.consumed) && !self.mutants.any() {
+        if end < self.progress.decided.max(self.progress.consumed) && !self.mutants.any() {
             return self.forgotten(out);
         }
         if !c.sources.is_empty() {
             out.mark("tram-confirmed");
         }
-        let half = usize::from(self.promise.half);
-        let (tail, commit) = (log.tail(), self.decided);
+        let half = usize::from(self.permissions.promise.half);
+        let (tail, commit) = (log.tail(), self.progress.decided);
         log.advance_tail(view.region(log.ring().region), tail, commit);
-        self.force = Some(TermLog { writer: self.rank, half, epoch });
+        self.permissions.force = Some(TermLog { writer: self.place.rank, half, epoch });
         let leader = Leader::new(self, view, log, end);
         self.phase = ReplicaPhase::Leader(leader);
-        self.row_due = true;
+        self.rows.due = true;
         out.event(ProtocolEvent::Leads(u64::from(epoch)));
         self.prepare_to_lead(out);
         self.lead(view, out);
@@ -422,8 +432,8 @@ impl TramReplica {
     /// Whether this replica, or the other one as far as its row says, still keeps its promise of `epoch`.
     fn still_promises(&self, rank: usize, epoch: u32) -> bool {
         let promise = match rank {
-            _ if rank == self.rank => self.promise,
-            _ => self.peers[rank].row.map(|row| row.promise).unwrap_or_default(),
+            _ if rank == self.place.rank => self.permissions.promise,
+            _ => self.rows.peers[rank].row.map(|row| row.promise).unwrap_or_default(),
         };
         promise.epoch == epoch && promise.grant == PromiseGrant::Full
     }
@@ -433,7 +443,7 @@ impl TramReplica {
     /// Nothing is adopted.
     fn forgotten(&mut self, out: &mut Outbox<Memory>) {
         out.mark("tram-quorum-forgot");
-        out.note(Note::Malformed(self.me, "a quorum's logs end before what is decided"));
+        out.note(Note::Malformed(self.place.me, "a quorum's logs end before what is decided"));
         self.give_up();
     }
 
@@ -441,8 +451,8 @@ impl TramReplica {
     // [TRAM 2:9] [TRAM 4:7] leader <- nobody.
     pub(super) fn give_up(&mut self) {
         self.phase = ReplicaPhase::Follower;
-        let pause = HEARTBEAT.get(&self.config).times(1 + self.rank as u64);
-        self.retry_at = self.now + pause;
+        let pause = HEARTBEAT.get(&self.config).times(1 + self.place.rank as u64);
+        self.timers.retry_at = self.now + pause;
     }
 
     /// A replica of the group started anew: what it promised, and what was written to it, is gone.

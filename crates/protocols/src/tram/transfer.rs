@@ -168,26 +168,28 @@ impl TramReplica {
             return;
         }
         // Its memory was empty at the start: any row there was written in this incarnation.
-        let fit = self.peers.iter().filter_map(|p| p.row).filter(|row| row.fit);
-        if fit.clone().count() < self.quorum {
+        let fit = self.rows.peers.iter().filter_map(|p| p.row).filter(|row| row.fit);
+        if fit.clone().count() < self.place.quorum {
             return;
         }
         let floor = fit.map(|row| row.promise.epoch).max().unwrap_or(0);
         intake.floor_known = true;
-        self.epoch_seen = self.epoch_seen.max(floor);
-        if floor > self.promise.epoch {
-            self.promise = EpochPromise { epoch: floor, ..EpochPromise::default() };
+        self.permissions.epoch_seen = self.permissions.epoch_seen.max(floor);
+        if floor > self.permissions.promise.epoch {
+            self.permissions.promise = EpochPromise { epoch: floor, ..EpochPromise::default() };
         }
     }
 
     /// Asks a fit replica, rather one that does not lead and is far.
     fn choose_source(&mut self, out: &mut Outbox<Memory>) {
-        let leader = super::layout::rank_of(self.promise.epoch);
+        let leader = super::layout::rank_of(self.permissions.promise.epoch);
         let ReplicaHealth::Lacking(intake) = &self.health else { return };
-        let patience = self.detector.patience(self.rank).times(4 << intake.stuck.min(STUCK_MAX));
+        let patience =
+            self.rows.detector.patience(self.place.rank).times(4 << intake.stuck.min(STUCK_MAX));
         let works = |r: usize| {
-            let fit = self.peers[r].row.is_some_and(|row| row.fit && row.consumed >= intake.least);
-            r != self.rank && fit && !self.detector.suspects(self.now, r)
+            let fit =
+                self.rows.peers[r].row.is_some_and(|row| row.fit && row.consumed >= intake.least);
+            r != self.place.rank && fit && !self.rows.detector.suspects(self.now, r)
         };
         let stuck = self.now.since(intake.moved) > patience;
         let going = intake.source.is_some_and(|d| works(d) && !stuck);
@@ -195,10 +197,10 @@ impl TramReplica {
             return;
         }
         let far = |r: &usize| {
-            let consumed = self.peers[*r].row.map_or(0, |row| row.consumed);
+            let consumed = self.rows.peers[*r].row.map_or(0, |row| row.consumed);
             (intake.source != Some(*r), *r != leader, consumed)
         };
-        let Some(source) = (0..self.n).filter(|&r| works(r)).max_by_key(far) else { return };
+        let Some(source) = (0..self.place.n).filter(|&r| works(r)).max_by_key(far) else { return };
         let gives_up = u32::from(intake.source.is_some() && stuck);
         if let ReplicaHealth::Lacking(intake) = &mut self.health {
             intake.stuck += gives_up;
@@ -222,14 +224,14 @@ impl TramReplica {
             out.mark("tram-asks-again");
         }
         intake.source = Some(source);
-        intake.attempt = intake.attempt.max(self.row.attempt) + 1;
+        intake.attempt = intake.attempt.max(self.rows.own.attempt) + 1;
         intake.moved = now;
-        self.row_due = true;
+        self.rows.due = true;
     }
 
     fn read_stream(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         let now = self.now;
-        let shape = (self.sources.len(), self.edges.len());
+        let shape = (self.buffers.sources.len(), self.buffers.edges.len());
         let ReplicaHealth::Lacking(intake) = &mut self.health else { return };
         let Some(source) = intake.source else { return };
         let ring = self.layout.xfer(source);
@@ -241,7 +243,7 @@ impl TramReplica {
                 chunk.clear();
                 let whole = ring.payload(region, intake.read, intake.attempt, &record, &mut chunk);
                 if !whole || intake.feed(&chunk, shape).is_err() {
-                    let from = self.config.cluster().replica(self.group, source);
+                    let from = self.config.cluster().replica(self.place.group, source);
                     out.note(Note::Malformed(from, "state"));
                     self.drop_state();
                     return;
@@ -251,7 +253,7 @@ impl TramReplica {
         }
         if intake.read != before {
             intake.moved = now;
-            self.row_due = true;
+            self.rows.due = true;
         }
     }
 
@@ -263,7 +265,9 @@ impl TramReplica {
             return;
         }
         let head = intake.head.as_ref().expect("complete");
-        let Some(log) = self.in_force(view).filter(|log| log.epoch == self.promise.epoch) else {
+        let Some(log) =
+            self.in_force(view).filter(|log| log.epoch == self.permissions.promise.epoch)
+        else {
             return;
         };
         let Some(control) = log.control() else { return };
@@ -281,37 +285,29 @@ impl TramReplica {
             return;
         }
         let head = head.clone();
-        (self.consumed, self.delivered, self.applied) =
-            (head.position, head.delivered, head.delivered);
-        self.clear = head.position;
-        self.decided = self.decided.max(head.position);
-        self.cursors_from = head.cursors_from;
-        for (source, &(lease, next)) in self.sources.iter_mut().zip(&head.sources) {
+        self.progress.resume(head.position, head.delivered, head.cursors_from);
+        for (source, &(lease, next)) in self.buffers.sources.iter_mut().zip(&head.sources) {
             *source = BufferCursor { lease, next, ..BufferCursor::default() };
         }
-        for (edge, &(log, at)) in self.edges.iter_mut().zip(&head.edges) {
+        for (edge, &(log, at)) in self.buffers.edges.iter_mut().zip(&head.edges) {
             (edge.log, edge.out) = (log, at);
         }
         self.health = ReplicaHealth::Following(head.delivered);
-        (self.needs, self.installed) = (self.needs + 1, None);
+        self.progress.need_state();
         let position = head.delivered;
         let source = StateSource::Replicas;
         out.event(ProtocolEvent::NeedsState { position, source });
-        if self.promise.grant == PromiseGrant::Join {
+        if self.permissions.promise.grant == PromiseGrant::Join {
             // It has the whole log again: it answers like the others from now on.
-            self.promise.grant = PromiseGrant::Full;
+            self.permissions.promise.grant = PromiseGrant::Full;
         }
-        self.row_due = true;
+        self.rows.due = true;
         self.become_fit(out);
     }
 
     /// The application has a state in force that holds every delivery up to `position`.
     pub(super) fn installed(&mut self, position: u64, needs: u64, out: &mut Outbox<Memory>) {
-        // A state that was in force before the last need was reported does not answer that need, at any position.
-        if needs >= self.needs {
-            self.installed = self.installed.max(Some(position));
-            // The state may go further than the need: the application does not report that part again.
-            self.applied = self.applied.max(position);
+        if self.progress.install(position, needs) {
             self.become_fit(out);
         }
     }
@@ -319,53 +315,53 @@ impl TramReplica {
     /// The application needs state of another group, and of this one that depends on it.
     pub(super) fn unfit(&mut self) {
         if self.is_fit() {
-            self.installed = None;
-            self.health = ReplicaHealth::Following(self.applied);
-            self.row_due = true;
+            self.progress.installed = None;
+            self.health = ReplicaHealth::Following(self.progress.applied);
+            self.rows.due = true;
         }
     }
 
     fn become_fit(&mut self, out: &mut Outbox<Memory>) {
         let ReplicaHealth::Following(awaited) = self.health else { return };
-        let is_in_force = self.installed.is_some_and(|position| position >= awaited);
+        let is_in_force = self.progress.has_installed(awaited);
         if !is_in_force && !self.mutants.is(TramMutant::TrustsTheLog) {
             return;
         }
         self.health = ReplicaHealth::Fit;
-        self.row_due = true;
-        out.event(ProtocolEvent::CaughtUp(self.delivered));
+        self.rows.due = true;
+        out.event(ProtocolEvent::CaughtUp(self.progress.delivered));
     }
 
     /// The source's part of a poll.
     pub(super) fn give_state(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
-        if let Some(outgoing) = &self.outgoing {
-            let row = self.peers[outgoing.reader].row;
+        if let Some(outgoing) = &self.transfers.outgoing {
+            let row = self.rows.peers[outgoing.reader].row;
             let still = row.is_some_and(|row| {
                 !row.follows
-                    && row.source == Some(self.rank as u8)
+                    && row.source == Some(self.place.rank as u8)
                     && row.attempt == outgoing.attempt
-                    && !self.detector.suspects(self.now, outgoing.reader)
+                    && !self.rows.detector.suspects(self.now, outgoing.reader)
             });
             if !still || outgoing.void || !self.is_fit() {
-                self.outgoing = None;
+                self.transfers.outgoing = None;
             }
         }
-        if self.outgoing.is_none() && self.is_fit() && self.staged == 0 {
+        if self.transfers.outgoing.is_none() && self.is_fit() && self.transfers.staged == 0 {
             let asks = |r: &usize| {
-                let row = self.peers[*r].row;
-                *r != self.rank
+                let row = self.rows.peers[*r].row;
+                *r != self.place.rank
                     && row.is_some_and(|row| {
                         // A transfer that broke off is not begun again: the reader has read part of
                         // it.
                         !row.follows
-                            && row.source == Some(self.rank as u8)
-                            && row.attempt != self.served[*r]
+                            && row.source == Some(self.place.rank as u8)
+                            && row.attempt != self.transfers.served[*r]
                     })
-                    && !self.detector.suspects(self.now, *r)
+                    && !self.rows.detector.suspects(self.now, *r)
             };
-            let Some(reader) = (0..self.n).find(asks) else { return };
-            let attempt = self.peers[reader].row.expect("it asks").attempt;
-            self.served[reader] = attempt;
+            let Some(reader) = (0..self.place.n).find(asks) else { return };
+            let attempt = self.rows.peers[reader].row.expect("it asks").attempt;
+            self.transfers.served[reader] = attempt;
             self.begin_outgoing(reader, attempt);
         }
         self.write_head(view, out);
@@ -373,23 +369,21 @@ impl TramReplica {
 
     /// Records this replica's progress, for a reader that continues from there.
     fn begin_outgoing(&mut self, reader: usize, attempt: u32) {
-        let applied = self.applied.min(self.delivered);
-        // If nothing that was delivered is missing in the application's state, what was consumed after the last
-        // delivery counts, too. And what is clear holds no delivery beyond the ones that were applied.
-        let at = if applied == self.delivered { self.consumed } else { applied.max(self.clear) };
+        let applied = self.progress.applied.min(self.progress.delivered);
+        let at = self.progress.given_with(applied);
         let head = Head {
             position: at,
             delivered: applied,
-            cursors_from: self.consumed,
-            sources: self.sources.iter().map(|s| (s.lease, s.next)).collect(),
-            edges: self.edges.iter().map(|e| (e.log, e.out)).collect(),
+            cursors_from: self.progress.consumed,
+            sources: self.buffers.sources.iter().map(|s| (s.lease, s.next)).collect(),
+            edges: self.buffers.edges.iter().map(|e| (e.log, e.out)).collect(),
         };
         let mut encoded = Vec::new();
         head.encode(&mut encoded);
         let mut framed = Vec::new();
         encoded.encode(&mut framed);
-        let need = self.edges.iter().map(|e| e.log).fold(at, u64::min);
-        self.outgoing = Some(OutgoingTransfer {
+        let need = self.buffers.edges.iter().map(|e| e.log).fold(at, u64::min);
+        self.transfers.outgoing = Some(OutgoingTransfer {
             reader,
             attempt,
             void: false,
@@ -403,12 +397,12 @@ impl TramReplica {
     /// Stages the head and writes it to the reader, as far as the reader's ring has room for it.
     fn write_head(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         let max = self.layout.piece_max();
-        let (stage, xfer) = (self.layout.stage(), self.layout.xfer(self.rank));
+        let (stage, xfer) = (self.layout.stage(), self.layout.xfer(self.place.rank));
         // Nothing more of an old head may be written to a new incarnation of the reader.
-        let Some(outgoing) = self.outgoing.as_mut().filter(|d| !d.void) else { return };
+        let Some(outgoing) = self.transfers.outgoing.as_mut().filter(|d| !d.void) else { return };
         let (reader, attempt) = (outgoing.reader, outgoing.attempt);
-        let to = self.config.cluster().replica(self.group, reader);
-        let row = self.peers[reader].row.filter(|row| row.attempt == attempt);
+        let to = self.config.cluster().replica(self.place.group, reader);
+        let row = self.rows.peers[reader].row.filter(|row| row.attempt == attempt);
         let read = row.map_or(0, |row| row.read);
         while outgoing.staged < outgoing.head.len() {
             let room = stage.after(outgoing.pos, lines_of(max)) - read.min(outgoing.pos);
@@ -451,19 +445,19 @@ impl TramReplica {
                     bell: true,
                 });
             }
-            self.staged += 1;
+            self.transfers.staged += 1;
         }
     }
 
     /// The log position from which the reader of its state will continue.
     pub(super) fn held(&self) -> Option<u64> {
-        Some(self.outgoing.as_ref()?.need)
+        Some(self.transfers.outgoing.as_ref()?.need)
     }
 
     /// A replica of the group lost its memory: what it was given went nowhere, and what it gave ends.
     pub(super) fn partner_restarted(&mut self, rank: usize) {
-        self.served[rank] = 0;
-        if let Some(outgoing) = self.outgoing.as_mut().filter(|d| d.reader == rank) {
+        self.transfers.served[rank] = 0;
+        if let Some(outgoing) = self.transfers.outgoing.as_mut().filter(|d| d.reader == rank) {
             outgoing.void = true;
         }
         // Nor does a transfer from there continue: its new incarnation sends from the beginning.
@@ -476,11 +470,13 @@ impl TramReplica {
 
     /// Everything before `clear` is applied and no longer needed here.
     pub(super) fn settle_applied(&mut self) {
-        if self.outgoing.is_none() && self.follows() {
-            let applied = if self.applied >= self.delivered { self.consumed } else { self.applied };
-            self.clear = self.clear.max(applied);
+        if self.transfers.outgoing.is_none() && self.follows() {
+            self.progress.clear_applied();
         }
-        debug_assert!(self.clear <= self.consumed || self.mutants.is(TramMutant::ForgetsAmnesia));
+        debug_assert!(
+            self.progress.clear <= self.progress.consumed
+                || self.mutants.is(TramMutant::ForgetsAmnesia)
+        );
     }
 }
 

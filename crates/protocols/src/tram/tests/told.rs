@@ -2,7 +2,8 @@
 
 use super::super::layout::Layout;
 use super::super::log_region::{Control, LOG_BASE};
-use super::super::replica::{ReplicaHealth, TermLog, TramReplica};
+use super::super::permissions::TermLog;
+use super::super::replica::{ReplicaHealth, TramReplica};
 use super::super::transfer::IncomingTransfer;
 use super::*;
 use alloc::rc::Rc;
@@ -110,7 +111,7 @@ fn a_state_in_force_that_is_not_the_last_one_given_makes_no_replica_fit() {
     let (w, _) = group();
     let mut replica = TramReplica::new(Pid(2), &w.config).unwrap();
     replica.health = ReplicaHealth::Following(5);
-    replica.needs = 2;
+    replica.progress.needs = 2;
     let mut out = Outbox::default();
     replica.installed(9, 1, &mut out);
     assert!(!replica.is_fit(), "another one was asked for after it");
@@ -125,15 +126,23 @@ fn what_a_state_holds_beyond_its_need_counts_as_applied() {
     let (w, _) = group();
     let mut replica = TramReplica::new(Pid(2), &w.config).unwrap();
     replica.health = ReplicaHealth::Following(5);
-    replica.needs = 2;
-    (replica.consumed, replica.delivered, replica.applied) = (12, 9, 5);
+    replica.progress.needs = 2;
+    (replica.progress.consumed, replica.progress.delivered, replica.progress.applied) = (12, 9, 5);
     let mut out = Outbox::default();
     replica.installed(9, 1, &mut out);
     replica.settle_applied();
-    assert_eq!((replica.applied, replica.clear), (5, 5), "it does not answer the last need");
+    assert_eq!(
+        (replica.progress.applied, replica.progress.clear),
+        (5, 5),
+        "it does not answer the last need"
+    );
     replica.installed(9, 2, &mut out);
     replica.settle_applied();
-    assert_eq!((replica.applied, replica.clear), (9, 12), "the log is kept for nobody");
+    assert_eq!(
+        (replica.progress.applied, replica.progress.clear),
+        (9, 12),
+        "the log is kept for nobody"
+    );
 }
 
 #[test]
@@ -150,10 +159,10 @@ fn a_head_that_the_log_has_moved_past_is_dropped_where_its_source_started_anew()
     let control =
         Control::read(view.region(replica.layout.log(0, 0).region)).expect("it is installed");
     assert!(control.tail > 0);
-    replica.promise.epoch = control.epoch;
-    replica.force = Some(TermLog { writer: 0, half: 0, epoch: control.epoch });
+    replica.permissions.promise.epoch = control.epoch;
+    replica.permissions.force = Some(TermLog { writer: 0, half: 0, epoch: control.epoch });
     replica.health =
-        ReplicaHealth::Lacking(IncomingTransfer::of_lost_source(replica.sources.len()));
+        ReplicaHealth::Lacking(IncomingTransfer::of_lost_source(replica.buffers.sources.len()));
     let mut out = Outbox::default();
     replica.take_in(view, &mut out);
     let mut outputs = Vec::new();
