@@ -53,7 +53,7 @@ impl SimulatedRun<'_> {
         let Some(must) = process.barriers.remove(&ticket) else {
             return Err(Breach::Application { p, why: "a barrier is passed that was not set" });
         };
-        self.barriers += 1;
+        self.counts.barriers += 1;
         self.tell_of(&RunEvent::Barrier(p, true));
         let now = self.now;
         if let Some(host) = &mut self.above.host {

@@ -26,29 +26,28 @@ impl SimulatedRun<'_> {
         process.contract.installed(needs);
     }
 
+    /// Notes what a process learns by this input, for those that judge it.
+    fn note_input(&mut self, p: Pid, input: &OwnedInput) {
+        match input {
+            OwnedInput::Fresh(of, life) => self.carriers.ram.told(p, *of, *life),
+            OwnedInput::Barrier(ticket) => self.set_barrier(p, *ticket),
+            OwnedInput::Leave => self.procs[p.index()].contract.asked_to_leave(),
+            OwnedInput::Start(_) => self.procs[p.index()].contract.started(),
+            OwnedInput::Unfit => self.procs[p.index()].contract.told_unfit(),
+            OwnedInput::Installed { position, needs } => {
+                self.note_installed(p, *position, *needs);
+            }
+            _ => {}
+        }
+    }
+
     /// One step of a process that lives.
     pub(crate) fn step(&mut self, p: Pid, input: OwnedInput) {
         let now = self.now;
-        self.hash.input(now, p, &input);
-        self.steps += 1;
+        self.trace.hash.input(now, p, &input);
+        self.counts.steps += 1;
         self.above.is_due |= self.has_host();
-        if let OwnedInput::Fresh(of, life) = input {
-            self.ram.told(p, of, life);
-        }
-        if let OwnedInput::Barrier(ticket) = input {
-            self.set_barrier(p, ticket);
-        }
-        if matches!(input, OwnedInput::Leave) {
-            self.procs[p.index()].contract.asked_to_leave();
-        }
-        match input {
-            OwnedInput::Start(_) => self.procs[p.index()].contract.started(),
-            OwnedInput::Unfit => self.procs[p.index()].contract.told_unfit(),
-            _ => {}
-        }
-        if let OwnedInput::Installed { position, needs } = input {
-            self.note_installed(p, position, needs);
-        }
+        self.note_input(p, &input);
         let process = &mut self.procs[p.index()];
         process.free_at = now + self.plan.model.step;
         let local = process.clock(now);
@@ -58,32 +57,39 @@ impl SimulatedRun<'_> {
             self.tell_of_failure(p, answer.outcome());
         }
         let submission = match input {
-            OwnedInput::Submit(cast) => {
-                Some(Submission { seq, dst: self.plan.casts[cast].dst, payload: &self.scratch })
-            }
+            OwnedInput::Submit(cast) => Some(Submission {
+                seq,
+                dst: self.plan.casts[cast].dst,
+                payload: &self.buffers.scratch,
+            }),
             _ => None,
         };
         match &mut node {
             ProtocolProcess::Messages(node) => {
                 let input = frames_input(&input, submission)
                     .expect("a carrier speaks only to processes of its medium");
-                self.frames.outbox.clear();
-                node.step(local, (), input, &mut self.frames.outbox);
-                self.frames.outbox.take(&mut self.frames.items);
+                self.buffers.frames.outbox.clear();
+                node.step(local, (), input, &mut self.buffers.frames.outbox);
+                self.buffers.frames.outbox.take(&mut self.buffers.frames.items);
             }
             ProtocolProcess::Memory(node, _) => {
                 let input = memory_input(&input, submission)
                     .expect("a carrier speaks only to processes of its medium");
-                self.memory.outbox.clear();
-                let midst = self.ram.midst(now, p, &mut self.chooser);
+                self.buffers.memory.outbox.clear();
+                let midst = self.carriers.ram.midst(now, p, &mut self.chooser);
                 if let Some(midst) = midst {
-                    let shared = self.ram.shared(p, &midst);
-                    node.step(local, RegionWindow(&shared), input, &mut self.memory.outbox);
-                    self.ram.after_midst(p, midst);
+                    let shared = self.carriers.ram.shared(p, &midst);
+                    node.step(local, RegionWindow(&shared), input, &mut self.buffers.memory.outbox);
+                    self.carriers.ram.after_midst(p, midst);
                 } else {
-                    node.step(local, self.ram.window(p), input, &mut self.memory.outbox);
+                    node.step(
+                        local,
+                        self.carriers.ram.window(p),
+                        input,
+                        &mut self.buffers.memory.outbox,
+                    );
                 }
-                self.memory.outbox.take(&mut self.memory.items);
+                self.buffers.memory.outbox.take(&mut self.buffers.memory.items);
             }
         }
         let memory = matches!(node, ProtocolProcess::Memory(..));
@@ -102,11 +108,11 @@ impl SimulatedRun<'_> {
         self.above.is_due |= self.has_host();
         match rest {
             PendingOutputs::Messages(tray) => {
-                self.frames = tray;
+                self.buffers.frames = tray;
                 self.carry_frames(p);
             }
             PendingOutputs::Memory(tray) => {
-                self.memory = tray;
+                self.buffers.memory = tray;
                 self.carry_memory(p);
             }
         }
@@ -122,7 +128,7 @@ impl SimulatedRun<'_> {
     }
 
     fn carry_frames(&mut self, p: Pid) {
-        let mut tray = mem::take(&mut self.frames);
+        let mut tray = mem::take(&mut self.buffers.frames);
         let upto = self.outputs_before_stop(p, tray.items.len());
         for output in tray.items.drain(..upto) {
             if self.refused {
@@ -133,9 +139,9 @@ impl SimulatedRun<'_> {
                 | messages::MessageOutput::Group(_, lane, frame)) = out;
                 let bytes: Rc<[u8]> = Rc::from(tray.outbox.bytes(frame));
                 self.tell_of(&RunEvent::Message(p, &out, &bytes));
-                self.messages += self.copies(p, &out);
+                self.counts.messages += self.copies(p, &out);
                 let now = self.now;
-                let network = &mut self.network;
+                let network = &mut self.carriers.network;
                 let chooser = &mut self.chooser;
                 match out {
                     messages::MessageOutput::To(to, ..) => {
@@ -153,7 +159,7 @@ impl SimulatedRun<'_> {
             }
         }
         if tray.items.is_empty() {
-            self.frames = tray;
+            self.buffers.frames = tray;
         } else {
             self.procs[p.index()].unposted = Some(PendingOutputs::Messages(tray));
         }
@@ -172,7 +178,7 @@ impl SimulatedRun<'_> {
     }
 
     fn carry_memory(&mut self, p: Pid) {
-        let mut tray: OutboxBuffer<Memory> = mem::take(&mut self.memory);
+        let mut tray: OutboxBuffer<Memory> = mem::take(&mut self.buffers.memory);
         let upto = self.outputs_before_stop(p, tray.items.len());
         for output in tray.items.drain(..upto) {
             if self.refused {
@@ -180,15 +186,15 @@ impl SimulatedRun<'_> {
             }
             if let Some(out) = self.carry(p, &tray.outbox, output) {
                 self.tell_of(&RunEvent::Memory(p, &out));
-                self.ram.post(self.now, p, &out, &mut self.chooser);
+                self.carriers.ram.post(self.now, p, &out, &mut self.chooser);
             }
         }
         if tray.items.is_empty() {
-            self.memory = tray;
+            self.buffers.memory = tray;
         } else {
             self.procs[p.index()].unposted = Some(PendingOutputs::Memory(tray));
         }
-        let busy = self.ram.busy_until(p);
+        let busy = self.carriers.ram.busy_until(p);
         let process = &mut self.procs[p.index()];
         process.free_at = process.free_at.max(busy);
         self.die_if_doomed(p);
@@ -225,7 +231,7 @@ impl SimulatedRun<'_> {
     where
         M::Out: HashableMedium<M>,
     {
-        self.hash.output(&output, outbox);
+        self.trace.hash.output(&output, outbox);
         match output {
             Output::Medium(out) => return Some(out),
             Output::Deliver(delivery) => {
@@ -236,10 +242,10 @@ impl SimulatedRun<'_> {
                 self.persist(p, outbox, ticket, record, awaited);
             }
             Output::Load { ticket, number } => {
-                let record = self.disk.load(p, number).map(<[u8]>::to_vec);
+                let record = self.carriers.disk.load(p, number).map(<[u8]>::to_vec);
                 self.later(p, OwnedInput::Loaded(ticket, record));
             }
-            Output::Trim { before } => self.disk.trim(p, before, &mut self.chooser),
+            Output::Trim { before } => self.carriers.disk.trim(p, before, &mut self.chooser),
             Output::Passed { ticket } => {
                 let result = self.passed(p, ticket);
                 self.note_breach(result);

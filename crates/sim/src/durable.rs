@@ -32,9 +32,9 @@ impl SimulatedRun<'_> {
         record: PayloadRange,
         awaited: bool,
     ) {
-        let first = !self.disk.used(p);
+        let first = !self.carriers.disk.used(p);
         let record = outbox.bytes(record);
-        if !self.disk.persist(self.now, p, ticket, record, awaited, &mut self.chooser) {
+        if !self.carriers.disk.persist(self.now, p, ticket, record, awaited, &mut self.chooser) {
             self.refused = true;
             self.mark("sim-disk-full");
             self.tell_of(&RunEvent::Full(p));
@@ -50,7 +50,7 @@ impl SimulatedRun<'_> {
     pub(crate) fn stop_if_refused(&mut self, p: Pid) -> bool {
         let refused = core::mem::take(&mut self.refused);
         if refused {
-            let full = self.disk.full_until(p).since(self.now);
+            let full = self.carriers.disk.full_until(p).since(self.now);
             self.end_for(p, ProcessEnd::Process, Some(full));
         }
         refused
@@ -59,7 +59,7 @@ impl SimulatedRun<'_> {
     /// A process dies alone, or, if it has a log, perhaps with its machine.
     pub(crate) fn draw_end(&mut self, p: Pid) -> ProcessEnd {
         let ppm = self.plan.model.disk.machine_ppm;
-        let has_log = self.node_of(p).into_iter().any(|q| self.disk.used(q));
+        let has_log = self.node_of(p).into_iter().any(|q| self.carriers.disk.used(q));
         if has_log && self.chooser.chance(Concern::Disk, ppm) {
             self.at_most(p, ProcessEnd::Machine { lost: None })
         } else {
@@ -78,13 +78,13 @@ impl SimulatedRun<'_> {
     /// The effect of a process's end on its log.
     pub(crate) fn end_log(&mut self, p: Pid, end: ProcessEnd) {
         match end {
-            ProcessEnd::Process => self.disk.stop(p),
+            ProcessEnd::Process => self.carriers.disk.stop(p),
             ProcessEnd::Machine { lost } => {
                 self.procs[p.index()].intact = false;
-                let lost = self.disk.fail(p, lost, &mut self.chooser);
-                if self.disk.used(p) {
+                let lost = self.carriers.disk.fail(p, lost, &mut self.chooser);
+                if self.carriers.disk.used(p) {
                     self.mark("sim-machine-fails");
-                    self.machines.push((self.now, p, lost));
+                    self.counts.machines.push((self.now, p, lost));
                     self.tell_of(&RunEvent::Torn(p, lost));
                 }
             }
@@ -117,21 +117,21 @@ impl SimulatedRun<'_> {
 
     /// The disk of a process that is dead is replaced by an empty one.
     pub(crate) fn replace(&mut self, p: Pid) {
-        if !self.disk.used(p) {
+        if !self.carriers.disk.used(p) {
             return;
         }
         self.owes(p);
         let process = &mut self.procs[p.index()];
         process.intact = false;
         process.checkpoint.clear();
-        self.disk.replace(p);
+        self.carriers.disk.replace(p);
         self.mark("sim-disk-replaced");
         self.tell_of(&RunEvent::Replaced(p));
     }
 
     /// A record of a process cannot be read any more.
     pub(crate) fn damage(&mut self, p: Pid, ppm: u64) {
-        if let Some(number) = self.disk.damage(p, ppm) {
+        if let Some(number) = self.carriers.disk.damage(p, ppm) {
             self.owes(p);
             self.procs[p.index()].intact = false;
             self.mark("sim-record-damaged");
@@ -168,16 +168,17 @@ impl SimulatedRun<'_> {
 
     /// A process starts, for the first time or again from what it has on its disk.
     pub(crate) fn open(&mut self, p: Pid) {
-        let damaged = self.disk.is_damaged(p);
-        let inputs = self.disk.open(p).map(|(n, record)| OwnedInput::Stored(n, record.to_vec()));
+        let damaged = self.carriers.disk.is_damaged(p);
+        let inputs =
+            self.carriers.disk.open(p).map(|(n, record)| OwnedInput::Stored(n, record.to_vec()));
         let mut inputs: Vec<OwnedInput> = inputs.collect();
         if damaged {
             self.mark("sim-log-cut");
         }
-        if self.disk.torn(p) {
+        if self.carriers.disk.torn(p) {
             inputs.push(OwnedInput::Torn);
         }
-        if self.disk.lost(p) {
+        if self.carriers.disk.lost(p) {
             inputs.push(OwnedInput::Lost);
         }
         let has_log = self.entry.capabilities().durability.has_log();
@@ -200,7 +201,7 @@ impl SimulatedRun<'_> {
     }
 
     pub(crate) fn mark(&mut self, name: &'static str) {
-        *self.marks.entry(name).or_default() += 1;
+        *self.counts.marks.entry(name).or_default() += 1;
     }
 
     /// The application takes its next checkpoint some time.
@@ -214,7 +215,11 @@ impl SimulatedRun<'_> {
     /// The application keeps what it has applied; it is durable some time later.
     pub(crate) fn checkpoint(&mut self, p: Pid) {
         let process = &self.procs[p.index()];
-        if self.has_host() || !process.alive() || !self.disk.used(p) || process.app.gap.is_some() {
+        if self.has_host()
+            || !process.alive()
+            || !self.carriers.disk.used(p)
+            || process.app.gap.is_some()
+        {
             return;
         }
         let items = process.app.log[..process.app.applied_count()].to_vec();
@@ -228,7 +233,7 @@ impl SimulatedRun<'_> {
         let position = |items: &[DeliveredMessage]| items.last().map_or(0, |item| item.position);
         let reached = position(&items);
         if process.life == life && reached > position(&process.checkpoint) {
-            let whole = process.fit && !self.disk.is_damaged(p);
+            let whole = process.fit && !self.carriers.disk.is_damaged(p);
             process.owes = process.owes.filter(|&owed| !whole || items.len() < owed);
             process.checkpoint = items;
             self.mark("sim-checkpoint");

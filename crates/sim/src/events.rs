@@ -52,7 +52,7 @@ impl SimulatedRun<'_> {
                 self.needs_state(p, position, source)?;
             }
             ProtocolEvent::CaughtUp(_) => self.failover.recovered(p),
-            ProtocolEvent::StorageRecovered => self.disk.settle(p),
+            ProtocolEvent::StorageRecovered => self.carriers.disk.settle(p),
             ProtocolEvent::ViewEntered { number, members, continuing } => {
                 self.view(p, number, members);
                 self.source_continues(p, continuing);

@@ -343,7 +343,7 @@ impl SimulatedRun<'_> {
             return;
         }
         let deliveries = self.ledger.delivered_upto(p, position);
-        let whole = self.procs[p.index()].fit && !self.disk.is_damaged(p);
+        let whole = self.procs[p.index()].fit && !self.carriers.disk.is_damaged(p);
         let process = &mut self.procs[p.index()];
         process.owes = process.owes.filter(|&owed| !whole || deliveries < owed);
         self.mark("sim-host-checkpoint");

@@ -40,11 +40,11 @@ impl SimulatedRun<'_> {
             }
             Fault::Stall { p, span } => {
                 let over = self.over(*span);
-                self.node_of(*p).into_iter().for_each(|q| self.disk.stall(q, over));
+                self.node_of(*p).into_iter().for_each(|q| self.carriers.disk.stall(q, over));
             }
             Fault::Full { p, span } => {
                 let over = self.over(*span);
-                self.node_of(*p).into_iter().for_each(|q| self.disk.fill(q, over));
+                self.node_of(*p).into_iter().for_each(|q| self.carriers.disk.fill(q, over));
                 self.fill_host(*p, over);
             }
             Fault::Replace { p, span } => self.strike_replace(*p, *span),
@@ -134,8 +134,8 @@ impl SimulatedRun<'_> {
 
     fn part(&mut self, from: Pid, to: Pid, over: Time) {
         match self.entry.about().medium {
-            MediumKind::Messages => self.network.block(from, to, over),
-            MediumKind::Memory => self.ram.stall(from, to, over),
+            MediumKind::Messages => self.carriers.network.block(from, to, over),
+            MediumKind::Memory => self.carriers.ram.stall(from, to, over),
         }
     }
 
@@ -143,11 +143,11 @@ impl SimulatedRun<'_> {
         match self.entry.about().medium {
             MediumKind::Messages => {
                 let span = over.since(self.now);
-                self.network.cut(self.now, a, b, span, &mut self.chooser);
+                self.carriers.network.cut(self.now, a, b, span, &mut self.chooser);
             }
             MediumKind::Memory => {
-                self.ram.cut(a, b, over, &mut self.chooser);
-                self.ram.cut(b, a, over, &mut self.chooser);
+                self.carriers.ram.cut(a, b, over, &mut self.chooser);
+                self.carriers.ram.cut(b, a, over, &mut self.chooser);
             }
         }
     }
@@ -291,7 +291,7 @@ impl SimulatedRun<'_> {
 
     /// A process dies.
     fn crash(&mut self, p: Pid, end: ProcessEnd) {
-        let damaged = self.disk.is_damaged(p);
+        let damaged = self.carriers.disk.is_damaged(p);
         let process = &mut self.procs[p.index()];
         process.intact = process.fit && !damaged;
         process.node = None;
@@ -312,9 +312,9 @@ impl SimulatedRun<'_> {
             self.ledger.left(p);
         }
         self.ledger.failed(p);
-        self.crashes += u64::from(!left);
-        self.network.crash(self.now, p, &mut self.chooser);
-        self.ram.crash(p, &mut self.chooser);
+        self.counts.crashes += u64::from(!left);
+        self.carriers.network.crash(self.now, p, &mut self.chooser);
+        self.carriers.ram.crash(p, &mut self.chooser);
         self.end_log(p, end);
         let t = self.now;
         self.emit(&if left { TraceEvent::Leave { t, p } } else { TraceEvent::Crash { t, p } });
@@ -350,9 +350,9 @@ impl SimulatedRun<'_> {
         process.node = Some(node);
         process.fit = false;
         if messages {
-            self.network.start(t, p, &mut self.chooser);
+            self.carriers.network.start(t, p, &mut self.chooser);
         } else {
-            self.ram.start(t, p, &mut self.chooser);
+            self.carriers.ram.start(t, p, &mut self.chooser);
         }
     }
 

@@ -308,7 +308,7 @@ pub(crate) fn narrate(
     let mut ignore = |_: &TraceEvent<'_>| {};
     let mut world =
         SimulatedRun::new(entry, config, &recorded.plan, chooser, &mut choices, &mut ignore)?;
-    world.hear = Some(hear);
+    world.trace.hear = Some(hear);
     let outcome = world.run();
     Ok(world.report(outcome).0)
 }

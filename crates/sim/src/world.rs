@@ -88,32 +88,33 @@ pub(crate) const WAKE_GRAIN: Span = Span(200);
 /// happens to it: what it has to do is done in a few steps.
 const SPINS_MAX: u32 = 100;
 
-/// The parts of a run.
-pub(crate) struct SimulatedRun<'a> {
-    pub entry: &'a dyn Entry,
-    pub config: &'a Config,
-    pub cluster: ClusterShape,
-    pub plan: &'a RunPlan,
-    pub chooser: Chooser,
-    sink: &'a mut dyn FnMut(&TraceEvent<'_>),
-    /// The observer of everything besides the events, if there is one.
-    pub hear: Option<&'a mut RunObserver<'a>>,
-    /// The replica of a service above the processes, if there is one.
-    pub above: HostSlot,
-    pub now: Time,
-    pub queue: EventQueue<HarnessTimer>,
+/// The carriers of a run: an entry uses those of its medium.
+pub(crate) struct SimCarriers {
     pub network: SimNetwork,
     pub ram: Ram,
     pub disk: SimDisk,
-    pub procs: Vec<SimProcess>,
-    pub ledger: DeliveryLedger,
-    pub hash: RunHash,
-    pub marks: BTreeMap<&'static str, u64>,
-    pub failover: FailoverCounter,
-    pub reported: EventRecord,
+}
+
+impl SimCarriers {
+    /// When the next event of each is due.
+    fn next(&self) -> [Time; 3] {
+        [self.network.next(), self.ram.next(), self.disk.next()]
+    }
+}
+
+/// Buffers of the step that is carried out, kept so that no step allocates them.
+#[derive(Default)]
+pub(crate) struct StepBuffers {
     pub frames: OutboxBuffer<Frames>,
     pub memory: OutboxBuffer<Memory>,
+    /// The payload that is submitted.
     pub scratch: Vec<u8>,
+}
+
+/// Counts of a run, for its report.
+#[derive(Default)]
+pub(crate) struct RunCounts {
+    pub marks: BTreeMap<&'static str, u64>,
     pub steps: u64,
     pub messages: u64,
     /// Datagrams that found the buffer of a socket full.
@@ -123,6 +124,49 @@ pub(crate) struct SimulatedRun<'a> {
     pub barriers: u64,
     pub machines: Vec<(Time, Pid, u64)>,
     events: u64,
+}
+
+/// Where the events of a run go.
+pub(crate) struct RunTrace<'a> {
+    sink: &'a mut dyn FnMut(&TraceEvent<'_>),
+    /// The observer of everything besides the events, if there is one.
+    pub hear: Option<&'a mut RunObserver<'a>>,
+    pub hash: RunHash,
+}
+
+impl RunTrace<'_> {
+    fn emit(&mut self, now: Time, event: &TraceEvent<'_>) {
+        self.hash.event(event);
+        (self.sink)(event);
+        self.tell_of(now, &RunEvent::Event(event));
+    }
+
+    fn tell_of(&mut self, now: Time, told: &RunEvent<'_>) {
+        if let Some(hear) = &mut self.hear {
+            hear(now, told);
+        }
+    }
+}
+
+/// The parts of a run.
+pub(crate) struct SimulatedRun<'a> {
+    pub entry: &'a dyn Entry,
+    pub config: &'a Config,
+    pub cluster: ClusterShape,
+    pub plan: &'a RunPlan,
+    pub chooser: Chooser,
+    pub trace: RunTrace<'a>,
+    /// The replica of a service above the processes, if there is one.
+    pub above: HostSlot,
+    pub now: Time,
+    pub queue: EventQueue<HarnessTimer>,
+    pub carriers: SimCarriers,
+    pub procs: Vec<SimProcess>,
+    pub ledger: DeliveryLedger,
+    pub failover: FailoverCounter,
+    pub reported: EventRecord,
+    pub buffers: StepBuffers,
+    pub counts: RunCounts,
     /// Strikes that wait for a number of events.
     by_event: Vec<(u64, usize)>,
     /// The leader of each group, as the oracle sees it.
@@ -171,30 +215,21 @@ impl<'a> SimulatedRun<'a> {
             cluster,
             plan,
             chooser,
-            sink,
-            hear: None,
+            trace: RunTrace { sink, hear: None, hash: RunHash::new() },
             above: HostSlot::default(),
             now: Time::ZERO,
             queue: EventQueue::default(),
-            network: SimNetwork::new(count, plan.model.network),
-            ram: Ram::new(specs, plan.model.ram),
-            disk: SimDisk::new(count, plan.model.disk),
+            carriers: SimCarriers {
+                network: SimNetwork::new(count, plan.model.network),
+                ram: Ram::new(specs, plan.model.ram),
+                disk: SimDisk::new(count, plan.model.disk),
+            },
             procs: procs.collect(),
             ledger: DeliveryLedger::new(count, uniform),
-            hash: RunHash::new(),
-            marks: BTreeMap::new(),
             failover: FailoverCounter::new(cluster.groups(), count),
             reported: EventRecord::default(),
-            frames: OutboxBuffer::default(),
-            memory: OutboxBuffer::default(),
-            scratch: Vec::new(),
-            steps: 0,
-            messages: 0,
-            overflows: 0,
-            crashes: 0,
-            barriers: 0,
-            machines: Vec::new(),
-            events: 0,
+            buffers: StepBuffers::default(),
+            counts: RunCounts::default(),
             by_event: Vec::new(),
             leaders,
             refused: false,
@@ -212,33 +247,35 @@ impl<'a> SimulatedRun<'a> {
             if let Some(breach) = self.breach.take() {
                 return RunOutcome::Breach(breach);
             }
-            let next = [self.network.next(), self.ram.next(), self.disk.next(), self.queue.next()];
-            let now = next.into_iter().fold(self.above.next(), Time::min);
-            if now > end || self.events >= self.plan.events_max {
+            let (next, timer) = (self.carriers.next(), self.queue.next());
+            let now = next.into_iter().fold(self.above.next().min(timer), Time::min);
+            if now > end || self.counts.events >= self.plan.events_max {
                 if self.above.host.as_ref().is_some_and(|host| !host.is_settled()) {
                     self.mark("sim-host-not-settled");
                 }
                 return RunOutcome::NotSettled(self.stuck());
             }
             self.now = now;
-            self.events += 1;
-            while let Some(at) = self.by_event.iter().position(|(event, _)| *event == self.events) {
+            self.counts.events += 1;
+            while let Some(at) =
+                self.by_event.iter().position(|(event, _)| *event == self.counts.events)
+            {
                 let (_, strike) = self.by_event.swap_remove(at);
                 self.strike(strike);
             }
             // Ties between carriers go to the first of them.
             if next[0] == now {
-                self.network.step(&mut self.chooser);
+                self.carriers.network.step(&mut self.chooser);
                 self.hear();
             } else if next[1] == now {
-                self.ram.step(&mut self.chooser);
+                self.carriers.ram.step(&mut self.chooser);
                 self.feel();
             } else if next[2] == now {
-                self.disk.step();
-                while let Some((p, ticket)) = self.disk.take() {
+                self.carriers.disk.step();
+                while let Some((p, ticket)) = self.carriers.disk.take() {
                     self.enqueue(p, OwnedInput::Durable(ticket));
                 }
-            } else if next[3] > now {
+            } else if timer > now {
                 self.above.is_due = true;
             } else if let Some((_, due)) = self.queue.pop() {
                 if matches!(due, HarnessTimer::Check) && self.check_settled() {
@@ -259,8 +296,10 @@ impl<'a> SimulatedRun<'a> {
             self.emit(&TraceEvent::Process { p, groups });
         }
         match self.entry.about().medium {
-            MediumKind::Messages => self.network.connect_all(Time::ZERO, &mut self.chooser),
-            MediumKind::Memory => self.ram.begin(Time::ZERO, &mut self.chooser),
+            MediumKind::Messages => {
+                self.carriers.network.connect_all(Time::ZERO, &mut self.chooser)
+            }
+            MediumKind::Memory => self.carriers.ram.begin(Time::ZERO, &mut self.chooser),
         }
         if self.has_host() {
             self.start_hosts();
@@ -335,14 +374,14 @@ impl<'a> SimulatedRun<'a> {
     }
 
     fn hear(&mut self) {
-        while let Some(heard) = self.network.take() {
+        while let Some(heard) = self.carriers.network.take() {
             match heard {
                 NetworkEvent::Frame { to, from, lane, bytes } => {
                     let (most, bytes_of) = (self.plan.model.network.socket_buffer, bytes.len());
                     if self.procs[to.index()].has_place(lane, bytes_of, most) {
                         self.enqueue(to, OwnedInput::From(from, lane, bytes));
                     } else {
-                        self.overflows += 1;
+                        self.counts.overflows += 1;
                     }
                 }
                 NetworkEvent::Up { to, of } => self.enqueue(to, OwnedInput::Up(of)),
@@ -352,7 +391,7 @@ impl<'a> SimulatedRun<'a> {
     }
 
     fn feel(&mut self) {
-        while let Some(happening) = self.ram.take() {
+        while let Some(happening) = self.carriers.ram.take() {
             match happening {
                 MemoryOccurrence::Changed { owner, bell } => {
                     let model = &self.plan.model;
@@ -491,7 +530,7 @@ impl<'a> SimulatedRun<'a> {
         process.casts += 1;
         let m = MsgId { sender: p, seq: process.casts };
         let (dst, bytes) = (wanted.dst, wanted.bytes.min(most));
-        self.ledger.cast(m, dst, bytes, process.standing, &mut self.scratch);
+        self.ledger.cast(m, dst, bytes, process.standing, &mut self.buffers.scratch);
         let t = self.now;
         self.emit(&TraceEvent::Cast { t, p, m, dst });
         Some(OwnedInput::Submit(cast))
@@ -528,15 +567,11 @@ impl<'a> SimulatedRun<'a> {
     }
 
     pub(crate) fn emit(&mut self, event: &TraceEvent<'_>) {
-        self.hash.event(event);
-        (self.sink)(event);
-        self.tell_of(&RunEvent::Event(event));
+        self.trace.emit(self.now, event);
     }
 
     pub(crate) fn tell_of(&mut self, told: &RunEvent<'_>) {
-        if let Some(hear) = &mut self.hear {
-            hear(self.now, told);
-        }
+        self.trace.tell_of(self.now, told);
     }
 
     fn check_settled(&mut self) -> bool {
@@ -615,28 +650,28 @@ impl<'a> SimulatedRun<'a> {
     /// The result; the caller puts the choices into the record. And the odometer, if there is
     /// one.
     pub(crate) fn report(&mut self, outcome: RunOutcome) -> (RunReport, Option<Odometer>) {
-        if self.ram.unreached() > 0 {
-            self.marks.insert("sim-unreached", self.ram.unreached());
+        if self.carriers.ram.unreached() > 0 {
+            self.counts.marks.insert("sim-unreached", self.carriers.ram.unreached());
         }
-        let overflows = self.overflows + self.network.overflows();
+        let overflows = self.counts.overflows + self.carriers.network.overflows();
         if overflows > 0 {
-            self.marks.insert("sim-datagram-overflow", overflows);
+            self.counts.marks.insert("sim-datagram-overflow", overflows);
         }
         let report = RunReport {
             outcome,
             casts: self.ledger.messages.len() as u64,
             deliveries: self.ledger.deliveries,
-            barriers: self.barriers,
+            barriers: self.counts.barriers,
             time: self.now,
-            steps: self.steps,
-            messages: self.messages,
+            steps: self.counts.steps,
+            messages: self.counts.messages,
             overflows,
-            events: self.events,
-            hash: self.hash.0,
-            marks: core::mem::take(&mut self.marks),
+            events: self.counts.events,
+            hash: self.trace.hash.0,
+            marks: core::mem::take(&mut self.counts.marks),
             failover: self.failover.counts,
-            crashes: self.crashes,
-            machines: core::mem::take(&mut self.machines),
+            crashes: self.counts.crashes,
+            machines: core::mem::take(&mut self.counts.machines),
             recorded: RunRecord { plan: self.plan.clone(), choices: Choices::default() },
         };
         (report, self.chooser.take_odometer())
