@@ -41,6 +41,11 @@ impl ConnectivityMatrix {
         self.broken[by.index()].unheard.contains(&of)
     }
 
+    /// Whether `by` does not hear some process, as it reported last.
+    pub(crate) fn has_unheard(&self, by: Pid) -> bool {
+        !self.broken[by.index()].unheard.is_empty()
+    }
+
     /// Whether `p` and `q` hear each other, as `p` reported last.
     pub fn connects(&self, p: Pid, q: Pid) -> bool {
         let BrokenLinks { unheard, unreached } = &self.broken[p.index()];

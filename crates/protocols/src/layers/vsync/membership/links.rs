@@ -2,9 +2,10 @@
 //!
 //! A link may be dead in one direction while all else works. So each process reports, with its heartbeats, which peers
 //! it has not heard for long ([`PacketItem::Unheard`]), and the coordinator judges its proposals by these reports; see
-//! `agreement/primary.rs`. Nobody forwards anything for others, so a packet still comes from the process that made it.
+//! `agreement/primary.rs`. Reports that are not repeated expire. Nobody forwards anything for others, so a packet still comes from the process that made it.
 
 use super::GroupMembership;
+use crate::layers::routing::{BrokenLinks, ConnectivityMatrix};
 use crate::layers::vsync::packet::PacketItem;
 use crate::layers::vsync::packing::OutgoingPackets;
 use alloc::vec::Vec;
@@ -17,38 +18,48 @@ const REPORT_PATIENCE: u64 = 2;
 /// For how many heartbeats a report holds that is not repeated.
 const REPORT_HEARTBEATS: u64 = 8;
 
-/// Which processes a peer does not hear, as it reported.
-#[derive(Clone, Copy, Debug)]
-struct LinkReport {
-    /// A bit for each process.
-    unheard: u32,
-    /// Until when it holds.
-    until: Time,
-}
-
-impl Default for LinkReport {
-    /// It hears all.
-    fn default() -> Self {
-        Self { unheard: 0, until: Time::ZERO }
-    }
-}
-
-/// The last reports of peers, by pid, and of this process.
+/// The last reports of peers, and of this process.
 #[derive(Debug)]
 pub(crate) struct LinkReports {
-    reports: Vec<LinkReport>,
+    /// The processes that each peer does not hear, as it reported.
+    matrix: ConnectivityMatrix,
+    /// By pid: until when its report holds.
+    until: Vec<Time>,
     /// The processes that this one has reported last as unheard, a bit each.
     reported: u32,
 }
 
 impl LinkReports {
     pub(super) fn new(processes: usize) -> Self {
-        Self { reports: alloc::vec![LinkReport::default(); processes], reported: 0 }
+        Self {
+            matrix: ConnectivityMatrix::new(processes),
+            until: alloc::vec![Time::ZERO; processes],
+            reported: 0,
+        }
     }
 
     /// A process began another life: reports of the earlier one are void.
     pub(super) fn forget(&mut self, p: Pid) {
-        self.reports[p.index()] = LinkReport::default();
+        self.until[p.index()] = Time::ZERO;
+    }
+
+    /// A peer reports the processes that it does not hear, a bit each.
+    fn update(&mut self, from: Pid, unheard: u32, until: Time) {
+        let unheard = (0..u32::BITS).filter(|p| unheard >> p & 1 == 1).map(Pid).collect();
+        self.matrix.update(from, BrokenLinks { unheard, unreached: Vec::new() });
+        self.until[from.index()] = until;
+    }
+
+    /// Whether any peer reports that it does not hear some process.
+    fn has_any(&self, now: Time) -> bool {
+        let holds =
+            |(p, until): (usize, &Time)| *until > now && self.matrix.has_unheard(Pid(p as u32));
+        self.until.iter().enumerate().any(holds)
+    }
+
+    /// Whether `a` hears `b`, as far as `a` has not reported the contrary.
+    fn hears(&self, now: Time, a: Pid, b: Pid) -> bool {
+        self.until[a.index()] <= now || !self.matrix.cannot_hear(a, b)
     }
 }
 
@@ -84,18 +95,16 @@ impl GroupMembership {
 
     pub(crate) fn on_unheard(&mut self, from: Pid, unheard: u32) {
         let until = self.now + self.settings.heartbeat.times(REPORT_HEARTBEATS);
-        self.links.reports[from.index()] = LinkReport { unheard, until };
+        self.links.update(from, unheard, until);
     }
 
     /// Whether any peer reports that it does not hear some process.
     pub(crate) fn has_reports(&self) -> bool {
-        self.links.reports.iter().any(|report| report.unheard != 0 && report.until > self.now)
+        self.links.has_any(self.now)
     }
 
-    /// Whether `a` hears `b`, as far as `a` has not reported the contrary.
     fn hears(&self, a: Pid, b: Pid) -> bool {
-        let LinkReport { unheard, until } = self.links.reports[a.index()];
-        until <= self.now || unheard >> b.0 & 1 == 0
+        self.links.hears(self.now, a, b)
     }
 
     /// Whether messages of this process reach `p`, as far as `p` has not reported the contrary.
