@@ -43,6 +43,35 @@ impl ParamValue for usize {
     }
 }
 
+/// The rate of a network link: megabits a second of datagrams, without what the network adds to them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LinkRate {
+    /// Megabits a second, of 1,000,000 bits.
+    pub mbps: u64,
+}
+
+impl LinkRate {
+    /// In bytes a second.
+    pub const fn bytes_per_s(self) -> u64 {
+        self.mbps * 125_000
+    }
+
+    /// In kilobytes a second, of 1000 bytes.
+    pub const fn kilobytes_per_s(self) -> u64 {
+        self.mbps * 125
+    }
+}
+
+impl ParamValue for LinkRate {
+    fn of(number: u64) -> Self {
+        Self { mbps: number }
+    }
+
+    fn number(self) -> u64 {
+        self.mbps
+    }
+}
+
 /// A shared parameter whose values are `T`.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedParam<T> {
@@ -232,6 +261,16 @@ pub const LANE: SharedParam<PacketLane> = SharedParam::new(Param {
     source: "ours",
 });
 
+/// The rate of the link of each node. A driver lets the datagrams of a process leave at this rate, at most.
+pub const LINK: SharedParam<LinkRate> = SharedParam::new(Param {
+    name: "link_mbps",
+    kind: number(942, 1, 100_000),
+    about: "The rate that the network link of a node carries, in megabits a second. A node's datagrams leave no faster; \
+            where a protocol allocates bandwidth, its members share that rate.",
+    cost: "More than the link carries loses datagrams under load; less leaves some of the link unused.",
+    source: "FastCast 4.1: a link of 1 Gb/s",
+});
+
 /// How a member that failed is found.
 pub const DETECTOR: SharedParam<Detector> = SharedParam::new(Param {
     name: "detector",
@@ -310,6 +349,13 @@ mod tests {
         for detector in [Detector::Timeouts, Detector::Connections] {
             assert_eq!(Detector::of(detector.number()), detector);
         }
+    }
+
+    #[test]
+    fn a_megabit_a_second_is_125_kilobytes_a_second() {
+        let rate = LinkRate::of(8);
+        assert_eq!((rate.kilobytes_per_s(), rate.bytes_per_s()), (1000, 1_000_000));
+        assert_eq!(LINK.setting(rate), ("link_mbps".to_string(), "8".to_string()));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use amcast_core::Pid;
 use amcast_net::wire::{
     DatagramBody, DatagramSender, FrameReader, HELLO_BYTES, Hello, MessageAssembly, Nonces,
-    OPENING_BYTES, next_message, opening, read_datagram, read_opening,
+    OPENING_BYTES, next_datagram, next_message, opening, read_datagram, read_opening,
 };
 use amcast_net::{NONCE_BYTES, Purpose, Secret};
 
@@ -68,37 +68,43 @@ fn frames(mut bytes: &[u8], piece: usize) -> (Vec<Vec<u8>>, bool) {
     (frames, false)
 }
 
-/// Datagrams, each behind its length in two bytes. The parts of a datagram lie within it, and
-/// messages in pieces are reassembled in bounded memory.
+/// Bytes that are received at once, each time behind their length in two bytes: a datagram, or several that the system has
+/// joined. The parts of a datagram lie within it, and messages in pieces are reassembled in bounded memory.
 pub(crate) fn datagrams(bytes: &[u8]) {
     let mut assembly = MessageAssembly::new(ASSEMBLY_BYTES_MAX, FRAME_BYTES_MAX);
     let mut rest = bytes;
     while let [a, b, tail @ ..] = rest {
         let length = usize::from(u16::from_le_bytes([*a, *b]));
-        let (datagram, tail) = tail.split_at(tail.len().min(length));
+        let (mut received, tail) = tail.split_at(tail.len().min(length));
         rest = tail;
-        let Ok((sender, body)) = read_datagram(datagram) else { continue };
-        match body {
-            DatagramBody::Messages(mut messages) => {
-                let mut bytes = messages.len();
-                while let Ok(Some(message)) = next_message(&mut messages) {
-                    bytes -= message.len() + 2;
-                }
-                assert!(messages.len() <= bytes, "messages are longer than their datagram");
-            }
-            DatagramBody::Piece(piece) => {
-                // Few senders, so that their pieces meet.
-                let sender =
-                    DatagramSender { pid: Pid(sender.pid.0 % 2), incarnation: 0, ..sender };
-                if let Some(place) = assembly.add(sender, &piece) {
-                    let message = assembly.message(place);
-                    assert_eq!(message.len(), piece.total as usize);
-                    let here = &message[piece.offset()..][..piece.bytes.len()];
-                    assert_eq!(here, piece.bytes, "the last piece is not in its place");
-                }
-            }
-            DatagramBody::Knock | DatagramBody::Probe(_) | DatagramBody::Echo(..) => {}
+        while let Ok(Some(datagram)) = next_datagram(&mut received) {
+            take_datagram(datagram, &mut assembly);
         }
+    }
+}
+
+/// One datagram.
+fn take_datagram(datagram: &[u8], assembly: &mut MessageAssembly) {
+    let Ok((sender, body)) = read_datagram(datagram) else { return };
+    match body {
+        DatagramBody::Messages(mut messages) => {
+            let mut bytes = messages.len();
+            while let Ok(Some(message)) = next_message(&mut messages) {
+                bytes -= message.len() + 2;
+            }
+            assert!(messages.len() <= bytes, "messages are longer than their datagram");
+        }
+        DatagramBody::Piece(piece) => {
+            // Few senders, so that their pieces meet.
+            let sender = DatagramSender { pid: Pid(sender.pid.0 % 2), incarnation: 0, ..sender };
+            if let Some(place) = assembly.add(sender, &piece) {
+                let message = assembly.message(place);
+                assert_eq!(message.len(), piece.total as usize);
+                let here = &message[piece.offset()..][..piece.bytes.len()];
+                assert_eq!(here, piece.bytes, "the last piece is not in its place");
+            }
+        }
+        DatagramBody::Knock | DatagramBody::Probe(_) | DatagramBody::Echo(..) => {}
     }
 }
 

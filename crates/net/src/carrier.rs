@@ -454,6 +454,17 @@ impl Carrier {
         self.told.counts
     }
 
+    /// Datagrams for this process that the system dropped so far, because their socket's buffer was full: the process was
+    /// too slow, or the buffer too small. None if the system does not tell. It reads a file of the system.
+    pub fn kernel_drops(&self) -> Option<u64> {
+        self.inbound.kernel_drops()
+    }
+
+    /// How many datagrams wait until the network, or the rate of the options, takes them.
+    pub fn datagram_backlog(&self) -> usize {
+        self.outbound.waiting()
+    }
+
     /// The oldest thing worth a line in a log that was not taken yet.
     pub fn take_remark(&mut self) -> Option<NetDiagnostic> {
         self.told.remarks.take()

@@ -60,7 +60,7 @@ pub struct NetCounts {
     pub assemblies_given_up: u64,
     /// System calls that sent datagrams.
     pub datagram_writes: u64,
-    /// System calls that read a datagram, or found none.
+    /// System calls that read datagrams, or found none.
     pub datagram_reads: u64,
     /// System calls that asked what is ready.
     pub looks: u64,

@@ -1,22 +1,22 @@
 //! Datagrams that arrive: on the process's own socket, and on one for each group it is a member of.
 
+use crate::batched::{self, RECEIVE_BYTES, RECEIVES_MAX};
 use crate::events::CarrierEvents;
+use crate::kernel_drops::kernel_drops;
 use crate::poller::{EventFlags, PollToken, SocketRegistry};
 use crate::streams::Streams;
 use crate::wire::{
-    DatagramBody, DatagramSender, MessageAssembly, NotDatagram, Probe, next_message, read_datagram,
+    DatagramBody, DatagramSender, MessageAssembly, NotDatagram, Probe, next_datagram, next_message,
+    read_datagram,
 };
 use amcast_core::Pid;
 use core::ops::Range;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use rustix::net::RecvFlags;
 
-/// How many datagrams are taken from a socket in one round: the others have their turn then.
+/// After how many datagrams from one socket the others have their turn in a round, about: those that were received with
+/// the last of them are taken, too.
 const DATAGRAMS_MAX: u32 = 64;
-
-/// The longest datagram there is, in bytes.
-const BUFFER_BYTES: usize = 64 << 10;
 
 /// Where a message lies until the next one is asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,11 +48,20 @@ pub(crate) struct Inbound {
     processes: usize,
     /// The first is the process's own, on which it sends, too.
     sockets: Vec<OwnedFd>,
-    /// Sockets that have something for this round, and how often the one in front was read.
+    /// Sockets that have something for this round, the one whose turn it is last, and how many datagrams that one gave.
     turns: Vec<usize>,
-    reads: u32,
+    taken: u32,
+    /// Whether that one has given all it had.
+    is_empty: bool,
+    /// One part for each time that a call receives.
     buffer: Vec<u8>,
-    /// The rest of the datagram that was read last, and its sender.
+    /// How long that is which was received in each part, by the last call.
+    lengths: [usize; RECEIVES_MAX],
+    /// Parts that were not looked at yet.
+    parts: Range<usize>,
+    /// Datagrams of the part before these that were not looked at yet.
+    joined: Range<usize>,
+    /// The rest of the messages of the datagram that was looked at last, and its sender.
     rest: Range<usize>,
     from: Pid,
     assembly: MessageAssembly,
@@ -73,6 +82,7 @@ impl Inbound {
     ) -> Result<Self, Errno> {
         for (index, socket) in (0..).zip(&sockets) {
             watch.add(socket, PollToken::Datagrams(index), EventFlags::IN)?;
+            batched::join_segments(socket);
         }
         Ok(Self {
             me: own.pid,
@@ -81,8 +91,13 @@ impl Inbound {
             processes,
             turns: Vec::with_capacity(sockets.len()),
             sockets,
-            reads: 0,
-            buffer: vec![0; BUFFER_BYTES],
+            taken: 0,
+            is_empty: false,
+            // The system gives it pages as they are used: most datagrams need the first of each part.
+            buffer: vec![0; RECEIVE_BYTES * RECEIVES_MAX],
+            lengths: [0; RECEIVES_MAX],
+            parts: 0..0,
+            joined: 0..0,
             rest: 0..0,
             from: own.pid,
             assembly,
@@ -96,16 +111,23 @@ impl Inbound {
         &self.sockets[0]
     }
 
-    /// Whether something was read that was not asked for yet.
+    /// How many datagrams the system dropped because these sockets were full; none if it does not tell.
+    pub(crate) fn kernel_drops(&self) -> Option<u64> {
+        kernel_drops(&self.sockets)
+    }
+
+    /// Whether something was received that was not asked for yet.
     pub(crate) fn has_more(&self) -> bool {
-        !self.rest.is_empty() || !self.turns.is_empty()
+        let received = !(self.parts.is_empty() && self.joined.is_empty() && self.rest.is_empty());
+        received || !self.turns.is_empty()
     }
 
     /// Something waits at a socket.
     pub(crate) fn ready(&mut self, index: u32) {
         let index = index as usize;
         if index < self.sockets.len() && !self.turns.contains(&index) {
-            self.turns.push(index);
+            // The one in front keeps its turn: parts of it may not be looked at yet.
+            self.turns.insert(0, index);
         }
     }
 
@@ -126,21 +148,40 @@ impl Inbound {
                     None => told.counts.datagrams_malformed += 1,
                 }
             }
+            if self.joined.is_empty()
+                && let Some(part) = self.parts.next()
+            {
+                let begin = part * RECEIVE_BYTES;
+                self.joined = begin..begin + self.lengths[part];
+                // Nobody of the cluster sends nothing.
+                told.counts.datagrams_strange += u64::from(self.joined.is_empty());
+                self.taken += u32::from(self.joined.is_empty());
+            }
+            if !self.joined.is_empty() {
+                if let Some(place) = self.take(streams, told) {
+                    told.counts.datagram_messages_received += 1;
+                    return Some((self.from, MessageLocation::Assembled(place)));
+                }
+                continue;
+            }
+            if !self.parts.is_empty() {
+                continue;
+            }
             let index = *self.turns.last()?;
-            if self.reads >= DATAGRAMS_MAX {
+            if self.is_empty || self.taken >= DATAGRAMS_MAX {
                 // The rest makes the socket ready again.
                 self.next_turn();
                 continue;
             }
-            match self.read(index, streams, told) {
-                Ok(None) => {}
-                Ok(Some(place)) => {
-                    told.counts.datagram_messages_received += 1;
-                    return Some((self.from, MessageLocation::Assembled(place)));
+            told.counts.datagram_reads += 1;
+            match batched::receive(&self.sockets[index], &mut self.buffer, &mut self.lengths) {
+                Ok(count) => {
+                    self.parts = 0..count;
+                    self.is_empty = count < RECEIVES_MAX;
                 }
                 Err(Errno::AGAIN) => self.next_turn(),
                 // The reported error is of an earlier datagram of ours, which is lost.
-                Err(_) => self.reads += 1,
+                Err(_) => self.taken += 1,
             }
         }
     }
@@ -156,7 +197,7 @@ impl Inbound {
 
     fn next_turn(&mut self) {
         self.turns.pop();
-        self.reads = 0;
+        (self.taken, self.is_empty) = (0, false);
     }
 
     fn next_of_datagram(&mut self) -> Option<Range<usize>> {
@@ -171,48 +212,45 @@ impl Inbound {
         Some(at)
     }
 
-    /// Reads a datagram; gives the place of a message that it completes.
-    fn read(
-        &mut self,
-        index: usize,
-        streams: &mut Streams,
-        told: &mut CarrierEvents,
-    ) -> Result<Option<usize>, Errno> {
-        told.counts.datagram_reads += 1;
-        let socket = &self.sockets[index];
-        let (bytes, _) = rustix::net::recv(socket, &mut self.buffer[..], RecvFlags::DONTWAIT)?;
-        self.reads += 1;
-        let (sender, body) = match read_datagram(&self.buffer[..bytes]) {
+    /// Takes the next datagram of those that were received; gives the place of a message that it completes.
+    fn take(&mut self, streams: &mut Streams, told: &mut CarrierEvents) -> Option<usize> {
+        self.taken += 1;
+        let mut left = &self.buffer[self.joined.clone()];
+        let datagram = next_datagram(&mut left).and_then(|one| one.ok_or(NotDatagram::Malformed));
+        let end = self.joined.end - left.len();
+        let (sender, body) = match datagram.and_then(read_datagram) {
             Ok(read) => read,
-            Err(NotDatagram::Stranger) => {
-                told.counts.datagrams_strange += 1;
-                return Ok(None);
-            }
-            Err(NotDatagram::Malformed) => {
-                told.counts.datagrams_malformed += 1;
-                return Ok(None);
+            Err(why) => {
+                // Behind one that has no sound head nothing can be told apart.
+                self.joined.start = if datagram.is_ok() { end } else { self.joined.end };
+                told.counts.datagrams_strange += u64::from(why == NotDatagram::Stranger);
+                told.counts.datagrams_malformed += u64::from(why == NotDatagram::Malformed);
+                return None;
             }
         };
+        self.joined.start = end;
         if sender.cluster != self.cluster || sender.pid.index() >= self.processes {
             told.counts.datagrams_strange += 1;
-            return Ok(None);
+            return None;
         }
         // A message of this process to a group comes back to it: it has had it already.
         if sender.pid == self.me || !is_current(sender, streams, told) {
-            return Ok(None);
+            return None;
         }
         told.counts.datagrams_received += 1;
         self.from = sender.pid;
         match body {
-            DatagramBody::Messages(messages) => self.rest = bytes - messages.len()..bytes,
+            DatagramBody::Messages(messages) => self.rest = end - messages.len()..end,
             DatagramBody::Piece(piece) => {
                 let whole = self.assembly.add(sender, &piece);
                 told.counts.assemblies_given_up = self.assembly.given_up();
-                return Ok(whole);
+                return whole;
             }
             DatagramBody::Knock => streams.knocked(sender.pid, sender.incarnation, told),
             // On the process's own socket it says nothing of the group's address.
-            DatagramBody::Probe(probe) if index > 0 && self.to_echo.len() < ECHOES_MAX => {
+            DatagramBody::Probe(probe)
+                if self.turns.last() > Some(&0) && self.to_echo.len() < ECHOES_MAX =>
+            {
                 let DatagramSender { pid: to, incarnation, .. } = sender;
                 self.to_echo.push(ProbeEcho { to, incarnation, probe });
             }
@@ -223,7 +261,7 @@ impl Inbound {
             }
             DatagramBody::Probe(_) | DatagramBody::Echo(..) => {}
         }
-        Ok(None)
+        None
     }
 }
 

@@ -80,7 +80,11 @@ pub struct NetOptions {
     /// The longest datagram, in bytes. Longer than a network's packets less 28 bytes (48 with IPv6)
     /// gets cut into several, one of which lost loses all.
     pub datagram_bytes: usize,
-    /// How many bytes of datagrams may wait to be sent when the network takes no more; more are lost.
+    /// The rate at which datagrams leave at most, in bytes of datagrams per second: what the link of this process carries.
+    /// Up to a millisecond's worth, or 64 KiB, leaves at once; the rest waits in this process. None if they leave as fast
+    /// as the system takes them.
+    pub datagram_bytes_per_s: Option<u64>,
+    /// How many bytes of datagrams may wait to be sent when the network or the rate takes no more; more are lost.
     pub datagram_queue_bytes_max: usize,
     /// How many bytes arriving datagrams may take until they are looked at; more are lost. The system
     /// may give less, which is remarked.
@@ -118,6 +122,7 @@ impl Default for NetOptions {
             handshake_max: Span::secs(2),
             silence_max: Span::secs(5),
             datagram_bytes: 1_452,
+            datagram_bytes_per_s: None,
             datagram_queue_bytes_max: 8 << 20,
             receive_buffer_bytes: 4 << 20,
             assembly_bytes_max: 16 << 20,
@@ -150,6 +155,9 @@ impl NetOptions {
         }
         if !(DATAGRAM_BYTES_MIN..=DATAGRAM_BYTES_MAX).contains(&self.datagram_bytes) {
             return wrong("datagram_bytes: give 256 to 65507");
+        }
+        if self.datagram_bytes_per_s == Some(0) {
+            return wrong("datagram_bytes_per_s: give at least 1, or no rate");
         }
         let piece = self.datagram_bytes - HEAD_BYTES - PIECE_BYTES;
         if self.frame_bytes_max.div_ceil(piece) > usize::from(u16::MAX) {

@@ -1,11 +1,14 @@
 //! Datagrams on their way out: messages are gathered into them, and many are sent with one call.
 
+use crate::batched::{SEGMENTED_BYTES_MAX, SEGMENTS_MAX, send_segments};
+use crate::datagram_pace::DatagramPace;
 use crate::error::NetDiagnostic;
 use crate::events::CarrierEvents;
 use crate::inbound::ProbeEcho;
 use crate::options::NetOptions;
 use crate::wire::{
-    DatagramSender, HEAD_BYTES, MessageFragment, PIECE_BYTES, Probe, SIZE_BYTES, put_message,
+    DatagramSender, HEAD_BYTES, MessageFragment, PIECE_BYTES, Probe, SIZE_BYTES, complete,
+    put_message,
 };
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -48,9 +51,13 @@ pub(crate) struct Outbound {
     spare: Vec<Vec<u8>>,
     /// How many messages were sent in pieces.
     in_pieces: u32,
-    /// The socket takes nothing more until then, or so it is hoped: for a full queue of the network
-    /// interface there is no event to wait for.
+    /// Nothing more leaves until then: the rate is used up, or the socket takes no more, and then it is hoped that it
+    /// does later: for a full queue of the network interface there is no event to wait for.
     blocked_until: Option<Instant>,
+    /// The rate at which datagrams leave, if there is one.
+    pace: Option<DatagramPace>,
+    /// Whether the system cuts datagrams of equal length out of one, as far as is known.
+    segments: bool,
 }
 
 impl Outbound {
@@ -75,7 +82,14 @@ impl Outbound {
             spare: Vec::new(),
             in_pieces: 0,
             blocked_until: None,
+            pace: options.datagram_bytes_per_s.map(|rate| DatagramPace::new(rate, Instant::now())),
+            segments: true,
         }
+    }
+
+    /// How many datagrams wait to be sent, without those that are being filled.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
     }
 
     /// Puts a message in for a target.
@@ -122,9 +136,15 @@ impl Outbound {
             let mut buffer = self.buffer();
             let piece = MessageFragment { number, total, index, size: size as u16, bytes };
             self.sender.piece(&piece, &mut buffer);
-            self.waiting.push_back((target, buffer));
+            self.enqueue(target, buffer);
             self.write_out_if_many(socket, told);
         }
+    }
+
+    /// A datagram is complete, and waits to be sent.
+    fn enqueue(&mut self, target: usize, mut datagram: Vec<u8>) {
+        complete(&mut datagram);
+        self.waiting.push_back((target, datagram));
     }
 
     /// A target is somewhere else from now on.
@@ -137,21 +157,21 @@ impl Outbound {
     pub(crate) fn knock(&mut self, target: usize) {
         let mut buffer = self.buffer();
         self.sender.knock(&mut buffer);
-        self.waiting.push_back((target, buffer));
+        self.enqueue(target, buffer);
     }
 
     /// Asks who hears the address of a group.
     pub(crate) fn probe(&mut self, target: usize, probe: Probe) {
         let mut buffer = self.buffer();
         self.sender.probe(probe, &mut buffer);
-        self.waiting.push_back((target, buffer));
+        self.enqueue(target, buffer);
     }
 
     /// Answers a process's probe.
     pub(crate) fn echo(&mut self, echo: ProbeEcho) {
         let mut buffer = self.buffer();
         self.sender.echo(echo.probe, echo.incarnation, &mut buffer);
-        self.waiting.push_back((echo.to.index(), buffer));
+        self.enqueue(echo.to.index(), buffer);
     }
 
     fn buffer(&mut self) -> Vec<u8> {
@@ -165,7 +185,7 @@ impl Outbound {
         let filling = std::mem::take(&mut self.targets[target].filling);
         if !filling.is_empty() {
             self.begun.retain(|&begun| begun != target);
-            self.waiting.push_back((target, filling));
+            self.enqueue(target, filling);
         }
     }
 
@@ -186,7 +206,7 @@ impl Outbound {
     pub(crate) fn flush(&mut self, socket: &OwnedFd, told: &mut CarrierEvents) {
         while let Some(target) = self.begun.pop() {
             let filling = std::mem::take(&mut self.targets[target].filling);
-            self.waiting.push_back((target, filling));
+            self.enqueue(target, filling);
         }
         if self.blocked_until.is_none() {
             self.write_out(socket, told);
@@ -205,11 +225,20 @@ impl Outbound {
         self.blocked_until
     }
 
-    /// Sends what waits, until the socket takes no more.
+    /// Sends what waits, until the socket takes no more, or the rate is used up.
     fn write_out(&mut self, socket: &OwnedFd, told: &mut CarrierEvents) {
         while !self.waiting.is_empty() {
+            let count = self.paid_for(BATCH.max(SEGMENTS_MAX));
+            if count == 0 {
+                return;
+            }
             told.counts.datagram_writes += 1;
-            match self.send_batch(socket) {
+            let equal = self.equal_ones(count);
+            let sent = match equal {
+                0..2 => self.send_batch(socket, count),
+                _ => self.send_equal_ones(socket, equal).map(|()| equal),
+            };
+            match sent {
                 Ok(sent) => {
                     told.counts.datagrams_sent += sent as u64;
                     for _ in 0..sent {
@@ -221,15 +250,60 @@ impl Outbound {
                     self.blocked_until = Some(Instant::now() + PAUSE);
                     return;
                 }
+                // A system without it, a device without checksums, or segments that are no packets of this network.
+                Err(_) if equal > 1 => self.segments = false,
                 // It concerns the first one only.
                 Err(errno) => self.sent(Some(errno), told),
             }
         }
     }
 
-    /// Sends the first of what waits; how many of them.
-    fn send_batch(&self, socket: &OwnedFd) -> Result<usize, Errno> {
-        let count = self.waiting.len().min(BATCH);
+    /// How many of those that wait may leave at this rate now, up to `most`; if none, says when.
+    fn paid_for(&mut self, most: usize) -> usize {
+        let most = self.waiting.len().min(most);
+        let Some(pace) = &mut self.pace else { return most };
+        let mut allowed = pace.allows(Instant::now());
+        let mut count = 0;
+        while count < most && allowed > 0 {
+            allowed = allowed.saturating_sub(self.waiting[count].1.len() as u64);
+            count += 1;
+        }
+        if count == 0 {
+            self.blocked_until = Some(pace.next_at());
+        }
+        count
+    }
+
+    /// How many of the first `most` that wait go to one place and are equally long, but for the last, which may be shorter;
+    /// 0 if the system does not cut datagrams.
+    fn equal_ones(&self, most: usize) -> usize {
+        let Some((to, first)) = self.waiting.front().filter(|_| self.segments) else { return 0 };
+        let most = most.min(SEGMENTS_MAX).min(SEGMENTED_BYTES_MAX / first.len().max(1));
+        let all = self.waiting.iter().take(most).take_while(|(target, _)| target == to);
+        let mut count = 0;
+        for (_, datagram) in all {
+            if datagram.len() > first.len() {
+                break;
+            }
+            count += 1;
+            if datagram.len() < first.len() {
+                break;
+            }
+        }
+        count
+    }
+
+    /// Sends the first ones of what waits, which are [equal](Self::equal_ones).
+    fn send_equal_ones(&self, socket: &OwnedFd, count: usize) -> Result<(), Errno> {
+        let (target, first) = &self.waiting[0];
+        let at = |i: usize| IoSlice::new(&self.waiting[i.min(count - 1)].1);
+        let slices: [IoSlice<'_>; SEGMENTS_MAX] = std::array::from_fn(at);
+        send_segments(socket, self.targets[*target].address, first.len() as u16, &slices[..count])
+    }
+
+    /// Sends the first of what waits, at most `most`; how many of them.
+    fn send_batch(&self, socket: &OwnedFd, most: usize) -> Result<usize, Errno> {
+        let count = most.min(BATCH);
         if let (1, Some((target, bytes))) = (count, self.waiting.front()) {
             let address = &self.targets[*target].address;
             return rustix::net::sendto(socket, bytes, SendFlags::DONTWAIT, address).map(|_| 1);
@@ -250,6 +324,9 @@ impl Outbound {
     /// The first of what waits was sent, or cannot be.
     fn sent(&mut self, error: Option<Errno>, told: &mut CarrierEvents) {
         let Some((target, buffer)) = self.waiting.pop_front() else { return };
+        if let Some(pace) = &mut self.pace {
+            pace.spend(buffer.len());
+        }
         if self.spare.len() < self.waiting_max {
             self.spare.push(buffer);
         }
@@ -271,6 +348,7 @@ mod tests {
     use crate::wire::{DatagramBody, next_message, read_datagram};
     use amcast_core::Pid;
     use rustix::net::{AddressFamily, SocketFlags, SocketType};
+    use std::net::UdpSocket;
 
     const BYTES: usize = 200;
 
@@ -321,5 +399,66 @@ mod tests {
         out.put(&socket, 0, &vec![7; (BYTES - HEAD_BYTES - PIECE_BYTES) * (BATCH + 5)], &mut told);
         assert_eq!(out.waiting.len(), BATCH);
         assert_eq!(told.counts.datagrams_dropped_full, 5);
+    }
+
+    #[test]
+    fn only_equal_ones_to_one_place_are_segments_of_one_datagram() {
+        let (mut out, _) = blocked(1 << 20);
+        let lengths = [(0, 150), (0, 150), (0, 60), (0, 60), (1, 60), (1, 70), (0, 70)];
+        for (target, length) in lengths {
+            out.enqueue(target, vec![7; length]);
+        }
+        let mut found = Vec::new();
+        while !out.waiting.is_empty() {
+            let count = out.equal_ones(BATCH);
+            found.push(count);
+            out.waiting.drain(..count);
+        }
+        assert_eq!(found, [3, 1, 1, 1, 1], "the last may be shorter, and none longer");
+        (0..100).for_each(|_| out.enqueue(0, vec![7; 1400]));
+        assert_eq!(out.equal_ones(BATCH), BATCH);
+        assert_eq!(out.equal_ones(100), SEGMENTED_BYTES_MAX / 1400);
+        out.segments = false;
+        assert_eq!(out.equal_ones(100), 0);
+    }
+
+    #[test]
+    fn where_the_system_cuts_nothing_all_are_sent_one_by_one() {
+        let (mut out, unix) = blocked(1 << 20);
+        let mut told = CarrierEvents::default();
+        (0..3).for_each(|_| out.enqueue(0, vec![7; 150]));
+        // It is no socket of the network, and takes neither.
+        out.write_out(&unix, &mut told);
+        assert!(!out.segments && out.waiting.is_empty());
+        assert_eq!((told.counts.datagrams_sent, told.counts.datagrams_dropped_error), (0, 3));
+        let [sender, receiver] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        out.move_target(0, receiver.local_addr().unwrap());
+        for segments in [false, true] {
+            out.segments = segments;
+            (0..3).for_each(|_| out.enqueue(0, vec![7; 150]));
+            out.write_out(&sender.try_clone().unwrap().into(), &mut told);
+            for _ in 0..3 {
+                let mut received = [0; 1000];
+                assert_eq!(receiver.recv(&mut received).unwrap(), 150);
+            }
+        }
+        assert_eq!(told.counts.datagrams_sent, 6);
+    }
+
+    #[test]
+    fn what_the_rate_does_not_pay_for_waits_and_says_until_when() {
+        let (mut out, socket) = blocked(1 << 20);
+        out.blocked_until = None;
+        out.pace = Some(DatagramPace::new(1_000_000, Instant::now()));
+        let mut told = CarrierEvents::default();
+        (0..1000).for_each(|_| out.enqueue(0, vec![7; 150]));
+        out.write_out(&socket, &mut told);
+        let left = 1000 - out.waiting.len();
+        // 64 KiB may be ahead, and a byte more in each microsecond that passes meanwhile.
+        assert!((400..1000).contains(&left), "{left}");
+        let until = out.retry_at().expect("it waits");
+        std::thread::sleep(until.saturating_duration_since(Instant::now()));
+        out.retry(&socket, until, &mut told);
+        assert!(1000 - out.waiting.len() > left, "time has paid for more");
     }
 }

@@ -5,7 +5,7 @@ use amcast_core::messages::{Lane, MessageInput, MessageOutput};
 use amcast_core::{GroupSet, Pid, Span};
 use amcast_net::wire::{
     CHALLENGE_BYTES, ConnectionRefusal, DatagramSender, HELLO_BYTES, HandshakeMessage, Hello,
-    Nonces, PROVED_BYTES, opening, put_message,
+    Nonces, PROVED_BYTES, complete, opening, put_message,
 };
 use amcast_net::{
     BoundPorts, Carrier, LinkFailure, NetDiagnostic, NetError, NetOptions, PeerClaim, PeerConfig,
@@ -369,6 +369,7 @@ fn datagrams_of_strangers_and_of_other_lives_are_dropped_and_counted() {
         let mut bytes = Vec::new();
         DatagramSender { cluster, pid, incarnation }.messages(&mut bytes);
         put_message(message, &mut bytes);
+        complete(&mut bytes);
         socket.send_to(&bytes, peers[0].udp).expect("sent");
     };
     send(1, C, 3, b"another cluster");

@@ -1,7 +1,7 @@
 //! Requirements of a protocol's parameters on the connections of its node.
 
 use amcast_core::Config;
-use amcast_core::parameters::{DETECTOR, Detector, LANE, PacketLane};
+use amcast_core::parameters::{DETECTOR, Detector, LANE, LINK, LinkRate, PacketLane};
 use std::net::{Ipv4Addr, SocketAddr};
 
 /// The requirements on a node's connections.
@@ -11,14 +11,17 @@ pub(crate) struct ConnectionRequests {
     pub(crate) multicast: bool,
     /// The protocol learns that a process has failed only if it takes no connection any more.
     pub(crate) proof_of_death: bool,
+    /// The rate at which datagrams may leave, in bytes a second, if the protocol says one.
+    pub(crate) datagram_bytes_per_s: Option<u64>,
 }
 
 impl ConnectionRequests {
-    /// The values of the parameters [`LANE`] and [`DETECTOR`], where the protocol has them.
+    /// The values of the parameters [`LANE`], [`DETECTOR`] and [`LINK`], where the protocol has them.
     pub(crate) fn of(config: &Config) -> Self {
         Self {
             multicast: LANE.find(config) == Some(PacketLane::Multicast),
             proof_of_death: DETECTOR.find(config) == Some(Detector::Connections),
+            datagram_bytes_per_s: LINK.find(config).map(LinkRate::bytes_per_s),
         }
     }
 }
@@ -49,6 +52,9 @@ mod tests {
         assert_eq!(asks(&[("lane", "datagram")]), ConnectionRequests::default());
         assert!(asks(&[("lane", "multicast")]).multicast);
         assert!(asks(&[("detector", "connections")]).proof_of_death);
+        let raw = RawConfig { groups: 1, clients: 0, ..RawConfig::default() };
+        let asks = ConnectionRequests::of(&raw.check(&[LINK.param()]).unwrap());
+        assert_eq!(asks.datagram_bytes_per_s, Some(942 * 125_000));
         assert!(group_address(0xffff_ffff_ffff).ip().is_multicast());
     }
 }

@@ -118,6 +118,10 @@ pub struct NetworkStatus {
     pub dropped: u64,
     /// Connections and datagrams of something that is no process of the cluster.
     pub strange: u64,
+    /// Datagrams for this node that the system dropped because the buffer of their socket was full; none if the system does
+    /// not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overflowed: Option<u64>,
 }
 
 /// A view of a group: its current members.

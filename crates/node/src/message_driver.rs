@@ -136,6 +136,7 @@ impl MessageDriver {
                 .into_iter()
                 .collect(),
             interface: interface_at(peers[rank].udp),
+            datagram_bytes_per_s: asks.datagram_bytes_per_s,
             ..usual
         };
         let addresses = || peers.iter().map(|peer| peer.tcp);
@@ -613,6 +614,7 @@ impl Replicas for MessageDriver {
             received: counts.stream_received + counts.datagram_messages_received,
             dropped: counts.dropped_down + dropped_datagrams + self.astray,
             strange: counts.strangers + counts.datagrams_strange,
+            overflowed: self.post.carrier.kernel_drops(),
         })
     }
 

@@ -13,8 +13,11 @@ pub const SIZE_BYTES: usize = 2;
 /// How long the description in front of a piece is, in bytes.
 pub const PIECE_BYTES: usize = 12;
 
-/// `amcD` as the first bytes of a datagram.
-const MAGIC: u32 = u32::from_le_bytes(*b"amcD");
+/// `aD` as the first bytes of a datagram.
+const MAGIC: u16 = u16::from_le_bytes(*b"aD");
+
+/// Where in a datagram its length is.
+const LENGTH_AT: usize = 2;
 
 const MESSAGES: u8 = 0;
 const PIECE: u8 = 1;
@@ -109,15 +112,42 @@ impl From<CodecError> for NotDatagram {
     }
 }
 
+/// Takes the next datagram out of bytes that were received at once, if there is one more: the system may join datagrams
+/// of one sender that follow each other. Whether it is sound is looked at by [`read_datagram`] only.
+///
+/// # Errors
+/// When there is no sound head, or the datagram is longer than what is left: nothing behind it can be read.
+#[inline]
+pub fn next_datagram<'a>(received: &mut &'a [u8]) -> Result<Option<&'a [u8]>, NotDatagram> {
+    if received.is_empty() {
+        return Ok(None);
+    }
+    let mut head = ByteReader::new(received.get(..HEAD_BYTES).ok_or(NotDatagram::Stranger)?);
+    if u16::decode(&mut head)? != MAGIC {
+        return Err(NotDatagram::Stranger);
+    }
+    let length = usize::from(u16::decode(&mut head)?);
+    if length < HEAD_BYTES {
+        return Err(NotDatagram::Malformed);
+    }
+    let (datagram, rest) = received.split_at_checked(length).ok_or(NotDatagram::Malformed)?;
+    *received = rest;
+    Ok(Some(datagram))
+}
+
 /// Reads a datagram.
 ///
 /// # Errors
-/// When it is none of this version. Its messages are looked at by [`next_message`] only.
+/// When it is none of this version, or is not as long as it says. Its messages are looked at by [`next_message`] only.
 pub fn read_datagram(bytes: &[u8]) -> Result<(DatagramSender, DatagramBody<'_>), NotDatagram> {
     let (head, rest) = bytes.split_at_checked(HEAD_BYTES).ok_or(NotDatagram::Stranger)?;
     let mut head = ByteReader::new(head);
-    if u32::decode(&mut head)? != MAGIC || u16::decode(&mut head)? != VERSION {
+    let (magic, length) = (u16::decode(&mut head)?, u16::decode(&mut head)?);
+    if magic != MAGIC || u16::decode(&mut head)? != VERSION {
         return Err(NotDatagram::Stranger);
+    }
+    if usize::from(length) != bytes.len() {
+        return Err(NotDatagram::Malformed);
     }
     let (kind, _unused) = (u8::decode(&mut head)?, u8::decode(&mut head)?);
     let sender = DatagramSender {
@@ -174,6 +204,8 @@ pub fn next_message<'a>(messages: &mut &'a [u8]) -> Result<Option<&'a [u8]>, Not
 impl DatagramSender {
     fn head(self, kind: u8, to: &mut Vec<u8>) {
         MAGIC.encode(to);
+        // Its length is known when it is complete.
+        0_u16.encode(to);
         VERSION.encode(to);
         kind.encode(to);
         0_u8.encode(to);
@@ -182,7 +214,7 @@ impl DatagramSender {
         self.incarnation.encode(to);
     }
 
-    /// Begins a datagram of messages; [`put_message`] adds them.
+    /// Begins a datagram of messages; [`put_message`] adds them. As any datagram it is sent after [`complete`].
     pub fn messages(self, to: &mut Vec<u8>) {
         self.head(MESSAGES, to);
     }
@@ -218,6 +250,13 @@ impl DatagramSender {
     }
 }
 
+/// Writes into the head of a datagram how long it is: nothing is added to it any more. It is shorter than 64 KiB.
+#[inline]
+pub fn complete(datagram: &mut [u8]) {
+    let length = (datagram.len() as u16).to_le_bytes();
+    datagram[LENGTH_AT..][..length.len()].copy_from_slice(&length);
+}
+
 /// Adds a message to a datagram of messages. It is shorter than 64 KiB.
 #[inline]
 pub fn put_message(message: &[u8], to: &mut Vec<u8>) {
@@ -234,6 +273,7 @@ mod tests {
     fn made(make: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
         let mut bytes = Vec::new();
         make(&mut bytes);
+        complete(&mut bytes);
         bytes
     }
 
@@ -245,8 +285,8 @@ mod tests {
             put_message(b"", to);
         });
         let expected = [
-            b'a', b'm', b'c', b'D', 10, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 3,
-            0, b'x', b'y', b'z', 0, 0,
+            b'a', b'D', 31, 0, 11, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 3, 0,
+            b'x', b'y', b'z', 0, 0,
         ];
         assert_eq!(bytes, expected);
         let Ok((SENDER, DatagramBody::Messages(mut rest))) = read_datagram(&bytes) else {
@@ -271,7 +311,31 @@ mod tests {
         assert_eq!(read_datagram(&echo), Ok((SENDER, DatagramBody::Echo(probe, 9))));
         assert_eq!(read_datagram(&echo[..echo.len() - 1]), Err(NotDatagram::Malformed));
         bytes.push(0);
-        assert_eq!(read_datagram(&bytes), Err(NotDatagram::Malformed));
+        assert_eq!(read_datagram(&bytes), Err(NotDatagram::Malformed), "longer than it says");
+        complete(&mut bytes);
+        assert_eq!(read_datagram(&bytes), Err(NotDatagram::Malformed), "longer than a probe");
+    }
+
+    #[test]
+    fn datagrams_that_were_joined_are_taken_apart() {
+        let one = made(|to| {
+            SENDER.messages(to);
+            put_message(b"xyz", to);
+        });
+        let knock = made(|to| SENDER.knock(to));
+        let joined = [&*one, &*one, &*knock].concat();
+        let mut rest = &*joined;
+        assert_eq!(next_datagram(&mut rest), Ok(Some(&*one)));
+        assert_eq!(next_datagram(&mut rest), Ok(Some(&*one)));
+        let behind = rest;
+        assert_eq!(next_datagram(&mut rest), Ok(Some(&*knock)));
+        assert_eq!(next_datagram(&mut rest), Ok(None));
+        assert_eq!(next_datagram(&mut &behind[..HEAD_BYTES - 1]), Err(NotDatagram::Stranger));
+        assert_eq!(next_datagram(&mut &one[..one.len() - 1]), Err(NotDatagram::Malformed));
+        let mut short = knock;
+        short[LENGTH_AT] -= 1;
+        assert_eq!(next_datagram(&mut &*short), Err(NotDatagram::Malformed), "not even a head");
+        assert_eq!(next_datagram(&mut &[b'x'; 100][..]), Err(NotDatagram::Stranger));
     }
 
     #[test]

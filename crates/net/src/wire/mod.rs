@@ -11,8 +11,8 @@
 //!                | anew u8 | decides 48 x u64                                 433 bytes, and a proof
 //! frame          length u32 | bytes
 //!
-//! a datagram     magic u32 | version u16 | kind u8 | 0 u8 | cluster u64 | from u32 | incarnation u32
-//!                and behind these 24 bytes, by its kind:
+//! a datagram     magic u16 | length u16 | version u16 | kind u8 | 0 u8 | cluster u64 | from u32 | incarnation u32
+//!                and behind these 24 bytes, which its length includes, by its kind:
 //! messages       length u16 | bytes, as often as they fit
 //! piece          number u32 | total u32 | index u16 | size u16 | bytes
 //! knock          nothing
@@ -31,11 +31,11 @@ pub use assembly::MessageAssembly;
 pub use challenge::{CHALLENGE_BYTES, Nonces, OPENING_BYTES, PROVED_BYTES, opening, read_opening};
 pub use datagram::{
     DatagramBody, DatagramSender, HEAD_BYTES, MessageFragment, NotDatagram, PIECE_BYTES, Probe,
-    SIZE_BYTES, next_message, put_message, read_datagram,
+    SIZE_BYTES, complete, next_datagram, next_message, put_message, read_datagram,
 };
 pub(crate) use frames::FrameQueue;
 pub use frames::{FrameReader, FrameTooLong, LENGTH_BYTES};
 pub use hello::{ConnectionRefusal, HELLO_BYTES, HandshakeMessage, Hello, NotHello};
 
 /// The version of everything that travels, and of the content of frames. Both ends must have the same.
-pub const VERSION: u16 = 10;
+pub const VERSION: u16 = 11;

@@ -182,6 +182,11 @@ impl NodeStatuses<'_> {
             "Messages and datagrams that the node dropped",
             MetricKind::Counter,
         );
+        let overflowed = Metric::new(
+            "node_datagrams_overflowed",
+            "Datagrams for the node that the system dropped because the buffer of their socket was full",
+            MetricKind::Counter,
+        );
         let breaks = Metric::new(
             "node_connection_breaks",
             "Connections to nodes that broke",
@@ -195,6 +200,7 @@ impl NodeStatuses<'_> {
             self.each(sent, |node| count(node.network?.sent)),
             self.each(received, |node| count(node.network?.received)),
             self.each(dropped, |node| count(node.network?.dropped)),
+            self.each(overflowed, |node| count(node.network?.overflowed?)),
             self.each(breaks, |node| count(node.network?.breaks)),
         ]
     }

@@ -98,7 +98,7 @@ use alloc::string::String;
 use amcast_core::config::ParamKind;
 use amcast_core::entry::Trials;
 use amcast_core::messages::Lane;
-use amcast_core::parameters::{LANE, PAYLOAD_MAX, WINDOW, WINDOW_BYTES};
+use amcast_core::parameters::{LANE, LINK, PAYLOAD_MAX, WINDOW, WINDOW_BYTES};
 use amcast_core::{
     About, Assumption, Capabilities, Config, ConfigError, Datagrams, Entry, MediumKind, Param, Pid,
     Property, ProtocolProcess, Span,
@@ -120,17 +120,6 @@ const RESERVE: u64 = 100;
 /// Bytes of a message besides payloads, and of a number in one, at most.
 const ENTRY_BYTES: usize = 64;
 
-/// Kilobytes a second in a megabit a second.
-const KILOBYTES: u64 = 125;
-
-const LINK_MBPS: Param = Param {
-    name: "link_mbps",
-    kind: ParamKind::Number { default: 942, min: 1, max: 100_000 },
-    about: "The rate that the network link of a node carries, in megabits a second: members share it (`B`).",
-    cost: "More than the link carries loses datagrams under load; less leaves some of the link unused.",
-    source: "FastCast 4.1: a link of 1 Gb/s",
-};
-
 const DEMAND_US: Param = Param {
     name: "demand_us",
     kind: ParamKind::Number { default: 5_000, min: 100, max: 10_000_000 },
@@ -142,7 +131,7 @@ const DEMAND_US: Param = Param {
 static PARAMS: &[Param] = group_params!(
     FastCastMutant,
     [LANE],
-    [ACK_US, PACKET_BYTES, BATCH_BYTES, LINK_MBPS, DEMAND_US]
+    [ACK_US, PACKET_BYTES, BATCH_BYTES, LINK.param(), DEMAND_US]
 );
 
 static ABOUT: About = About {
@@ -201,7 +190,7 @@ impl Entry for FastCast {
 }
 
 fn settings(me: Pid, config: &Config) -> FastCastSettings {
-    let link = config.get(&LINK_MBPS) * KILOBYTES;
+    let link = LINK.get(config).kilobytes_per_s();
     FastCastSettings {
         me,
         processes: config.cluster().replicas(),
@@ -233,7 +222,7 @@ fn layer(me: Pid, config: &Config) -> VsyncSettings {
     let transport = GroupTransport::of(config, Lane::Datagram);
     let broken = mutants::broken(Mutants::of(config));
     VsyncSettings {
-        link: Some(config.get(&LINK_MBPS) * KILOBYTES),
+        link: Some(LINK.get(config).kilobytes_per_s()),
         ..layer_settings(me, config, transport, limits, broken)
     }
 }

@@ -86,7 +86,7 @@ use alloc::string::String;
 use amcast_core::config::ParamKind;
 use amcast_core::entry::Trials;
 use amcast_core::messages::Lane;
-use amcast_core::parameters::{LANE, PAYLOAD_MAX, WINDOW, WINDOW_BYTES};
+use amcast_core::parameters::{LANE, LINK, PAYLOAD_MAX, WINDOW, WINDOW_BYTES};
 use amcast_core::{
     About, Assumption, Capabilities, Config, ConfigError, Datagrams, Entry, MediumKind, Param, Pid,
     Property, ProtocolProcess,
@@ -131,6 +131,8 @@ static PARAMS: &[Param] = group_params!(
             ..BATCH_BYTES
         },
         INSTANCES,
+        // Its driver paces what the coordinator multicasts.
+        LINK.param(),
     ]
 );
 
