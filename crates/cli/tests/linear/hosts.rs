@@ -7,11 +7,11 @@
 
 use crate::clients::ClientLoad;
 use crate::harness::{AMCAST, run, signal, unique};
-use crate::namespaces::SwitchedHosts;
 use crate::{alone, judge};
 use amcast::core::Time;
 use amcast::node::config::{ClusterFile, EtcdSettings, HostPlacement};
 use amcast::node::control::{NodeStatus, status_of};
+use amcast_hosts::{HostLab, LinkSettings};
 use amcast_test_policy::skip;
 use rustix::process::Signal;
 use std::fs;
@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(40);
 const PEACE: Duration = Duration::from_millis(700);
 
 struct HostedCluster {
-    hosts: SwitchedHosts,
+    hosts: HostLab,
     base: PathBuf,
     etcd: Option<Child>,
     /// By rank: the host that it is on, and its process.
@@ -47,7 +47,7 @@ fn end(child: &mut Child) {
 }
 
 impl HostedCluster {
-    fn start(hosts: SwitchedHosts) -> Self {
+    fn start(hosts: HostLab) -> Self {
         let base = unique("deploy");
         fs::create_dir_all(&base).expect("a directory can be made");
         let mut cluster = Self { hosts, base, etcd: None, nodes: Vec::new() };
@@ -60,13 +60,13 @@ impl HostedCluster {
     }
 
     fn at(&self, host: usize, port: u16) -> SocketAddr {
-        format!("{}:{port}", self.hosts.address(host)).parse().expect("it is an address")
+        SocketAddr::from((self.hosts.host(host).address(), port))
     }
 
     fn start_etcd(&mut self) {
         let (url, peer) = (format!("http://{}", self.at(ETCD, 2379)), self.at(ETCD, 2380));
         let peer = format!("http://{peer}");
-        let mut command = self.hosts.command(ETCD, "etcd");
+        let mut command = self.hosts.host(ETCD).command("etcd");
         command.arg("--data-dir").arg(self.base.join("etcd")).args(["--name", "e"]);
         command.args(["--listen-client-urls", &url, "--advertise-client-urls", &url]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
@@ -83,7 +83,7 @@ impl HostedCluster {
     fn in_etcd(&self, key: &str) -> String {
         let url = format!("http://{}", self.at(ETCD, 2379));
         let key = format!("/amcast/4711/{key}");
-        let mut command = self.hosts.command(ETCD, "etcdctl");
+        let mut command = self.hosts.host(ETCD).command("etcdctl");
         command.env("ETCDCTL_API", "3").args([
             "--endpoints",
             &url,
@@ -132,7 +132,7 @@ impl HostedCluster {
         file.write(&path).expect("a file can be written");
         let checked = run(&["config", "check", &path.display().to_string()]);
         assert!(checked.status.success(), "{}", crate::harness::errors(&checked));
-        let mut command = self.hosts.command(host, AMCAST);
+        let mut command = self.hosts.host(host).command(AMCAST);
         command.arg("node").arg("--config").arg(path).args(["--name", &format!("n{rank}")]);
         command.spawn().expect("a node can be started")
     }
@@ -197,13 +197,13 @@ fn operate(cluster: &mut HostedCluster, load: &ClientLoad) -> Vec<(&'static str,
         cluster.start_etcd();
     });
     event("a host is cut off", &mut || {
-        cluster.hosts.plug(2, "down");
+        cluster.hosts.unplug(2).expect("a plug can be moved");
         std::thread::sleep(2 * PEACE);
         load.next_round();
         std::thread::sleep(PEACE);
         let others = |rank| cluster.status(rank).is_some_and(|s| s.ready);
         assert!(others(0) && others(1), "the others continue");
-        cluster.hosts.plug(2, "up");
+        cluster.hosts.plug_in(2).expect("a plug can be moved");
         cluster.wait_until_ready();
     });
     event("all nodes are restarted in turn", &mut || {
@@ -250,7 +250,7 @@ fn three_hosts_with_etcd_bear_what_operators_do() {
     if !there.is_ok_and(|status| status.success()) {
         return skip(test, "no etcd (apt install etcd-server etcd-client)");
     }
-    let hosts = match SwitchedHosts::new(SPARE + 1) {
+    let hosts = match HostLab::new(SPARE + 1, LinkSettings::default()) {
         Ok(hosts) => hosts,
         Err(why) => return skip(test, why),
     };
@@ -260,10 +260,10 @@ fn three_hosts_with_etcd_bear_what_operators_do() {
     let load = ClientLoad::at([0, 1, 2, SPARE].map(gateway).to_vec(), 3, 8);
     // A thread of the clients' host starts its clients there.
     let cluster = &mut cluster;
-    let namespace = cluster.hosts.namespace(CLIENTS);
+    let namespace = cluster.hosts.host(CLIENTS).namespace().expect("it is there");
     let (done, [moved, coordinates, map]) = std::thread::scope(|scope| {
         let operates = || {
-            crate::namespaces::enter(&namespace);
+            namespace.enter().expect("a thread may move");
             let done = load.run(|load| operate(&mut *cluster, load));
             let told = ["nodes/n1", "leads/g0", "map"].map(|key| cluster.in_etcd(key));
             // Here, because what a thread started is ended with it.

@@ -11,8 +11,6 @@ mod harness;
 mod hosts;
 mod kills;
 mod moves;
-#[path = "../partition/namespaces.rs"]
-mod namespaces;
 mod recording;
 mod rolling;
 

@@ -2,17 +2,16 @@
 //! network namespaces; where they are not to be had it says so and passes.
 
 #[allow(dead_code, reason = "the other tests of clusters use the rest of it")]
-#[path = "../cluster/harness.rs"]
+#[path = "cluster/harness.rs"]
 mod harness;
-mod namespaces;
 
 use amcast::client::{Answer, Connection};
 use amcast::node::cluster_dir::ClusterDir;
 use amcast::node::config::{ClusterFile, HostPlacement, Setting};
 use amcast::node::control::{NodeStatus, ViewStatus, status_of};
+use amcast_hosts::{HostLab, LinkSettings};
 use amcast_test_policy::skip;
 use harness::{AMCAST, Record, StopOnDrop, bytes, call, errors, run, signal, unique};
-use namespaces::SwitchedHosts;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
@@ -29,14 +28,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Nodes on hosts, each with a directory that no other one looks into.
 struct PartitionedCluster {
-    hosts: SwitchedHosts,
+    hosts: HostLab,
     dirs: Vec<PathBuf>,
     record: Record,
     nodes: Vec<Child>,
 }
 
 impl PartitionedCluster {
-    fn start(hosts: SwitchedHosts, protocol: &str, lane: &str) -> Self {
+    fn start(hosts: HostLab, protocol: &str, lane: &str) -> Self {
         let (base, record) = (unique("hosts"), Record::new("partition"));
         let mut file = ClusterFile {
             protocol: protocol.to_string(),
@@ -51,9 +50,8 @@ impl PartitionedCluster {
             ..ClusterFile::default()
         };
         for node in 0..NODES {
-            let at = |port: u16| -> SocketAddr {
-                format!("{}:{port}", hosts.address(node)).parse().expect("it is an address")
-            };
+            let at =
+                |port: u16| -> SocketAddr { SocketAddr::from((hosts.host(node).address(), port)) };
             let place = HostPlacement { control: Some(at(7401)), ..HostPlacement::at(at(7400)) };
             file.nodes.insert(format!("n{node}"), place);
         }
@@ -64,7 +62,7 @@ impl PartitionedCluster {
             std::fs::create_dir_all(dir).expect("a directory can be made");
             let path = dir.join("cluster.toml");
             file.write(&path).expect("a file can be written");
-            let mut command = hosts.command(node, AMCAST);
+            let mut command = hosts.host(node).command(AMCAST);
             command.args(["node", "--until-input-ends", "--redis-port", "0", "--http-port", "0"]);
             command.arg("--config").arg(path).args(["--name", &format!("n{node}")]);
             command.stdin(Stdio::piped()).spawn().expect("a node can be started")
@@ -98,7 +96,8 @@ impl PartitionedCluster {
     /// Calls the store through a node, on its host.
     fn call(&self, node: usize, words: &[&str]) -> Answer {
         let at = self.redis(node);
-        self.hosts.on(node, || call(&mut Connection::open(&at).expect("it listens"), words))
+        let call = || call(&mut Connection::open(&at).expect("it listens"), words);
+        self.hosts.host(node).run(call).expect("the host is there")
     }
 
     /// Waits until clients of a node are served again. A moment may pass after the node is ready: its
@@ -161,7 +160,7 @@ fn has_all(status: &NodeStatus, later_than: Option<u64>) -> bool {
 #[test]
 fn a_node_that_is_cut_off_stops_and_says_why_and_comes_back_with_what_it_missed() {
     let _limit = amcast_test_policy::time_limit();
-    match SwitchedHosts::new(NODES) {
+    match HostLab::new(NODES, LinkSettings::default()) {
         Ok(hosts) => cuts_one_off(PartitionedCluster::start(hosts, "bb-urcast-urcast", "stream")),
         Err(why) => skip(
             "a_node_that_is_cut_off_stops_and_says_why_and_comes_back_with_what_it_missed",
@@ -173,7 +172,7 @@ fn a_node_that_is_cut_off_stops_and_says_why_and_comes_back_with_what_it_missed(
 #[test]
 fn the_same_holds_where_what_is_for_all_travels_by_ip_multicast() {
     let _limit = amcast_test_policy::time_limit();
-    match SwitchedHosts::new(NODES) {
+    match HostLab::new(NODES, LinkSettings::default()) {
         Ok(hosts) => {
             cuts_one_off(PartitionedCluster::start(hosts, "bb-urcast-urcast", "multicast"))
         }
@@ -191,7 +190,7 @@ fn cuts_one_off(mut cluster: PartitionedCluster) {
         let at = cluster.redis(0);
         let (hosts, stop, written) = (&cluster.hosts, &stop, &written);
         let writer = scope.spawn(move || {
-            hosts.on(0, || {
+            let writes = || {
                 let mut c = Connection::open(&at).expect("n0 listens");
                 for n in 1.. {
                     assert_eq!(call(&mut c, &["INCR", "n"]), Answer::Number(n));
@@ -200,7 +199,8 @@ fn cuts_one_off(mut cluster: PartitionedCluster) {
                         return;
                     }
                 }
-            });
+            };
+            hosts.host(0).run(writes).expect("the host is there");
         });
         let stops = StopOnDrop(stop);
         cut_off_and_heal(&cluster, written);
@@ -236,7 +236,7 @@ fn cut_off_and_heal(cluster: &PartitionedCluster, written: &AtomicU64) {
         }
     };
     wait_for_writes(50);
-    cluster.hosts.plug(ALONE, "down");
+    cluster.hosts.unplug(ALONE).expect("a plug can be moved");
     let alone = cluster.wait(ALONE, |status| status.why.contains("1 of 4 members are heard"));
     assert!(!alone.ready && alone.why.contains("it has stopped"), "{}", alone.why);
     assert!(alone.why.contains("g0/r0 is silent") && alone.why.contains("3 are needed"));
@@ -247,14 +247,14 @@ fn cut_off_and_heal(cluster: &PartitionedCluster, written: &AtomicU64) {
     wait_for_writes(200);
     let still = cluster.status(ALONE).expect("it answers");
     assert_eq!(still.replicas[0].delivered, stands, "it delivers nothing");
-    let mut status = cluster.hosts.command(ALONE, AMCAST);
+    let mut status = cluster.hosts.host(ALONE).command(AMCAST);
     let shown = status.args(["status", "--data"]).arg(&cluster.dirs[ALONE]).output();
     let shown = shown.expect("the program can be started");
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(shown.contains("it has stopped: 1 of 4 members are heard"), "{shown}");
     let refused = cluster.call(ALONE, &["SET", "alone", "1"]);
     assert!(refused.is_error() && refused.to_string().contains("majority"), "{refused}");
-    cluster.hosts.plug(ALONE, "up");
+    cluster.hosts.plug_in(ALONE).expect("a plug can be moved");
     // It may hear the others for a moment before it learns that they continued without it.
     let back = cluster.wait(ALONE, |status| has_all(status, Some(view.number)));
     assert!(back.replicas[0].delivered > stands + 200, "{back:?}");
