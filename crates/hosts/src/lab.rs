@@ -3,10 +3,10 @@
 use crate::faults::{HOSTS_MAX, LinkFaults};
 use crate::goodput::{GoodputEnd, measure};
 use crate::leftovers::{name, remove, remove_leftovers};
-use crate::programs::run;
+use crate::programs::{output, run};
 use crate::relay::DelayRelay;
 use crate::settings::check_loss;
-use crate::topology::{LabNames, LabTopology, limit_rate};
+use crate::topology::{LabNames, LabTopology, dropped_frames, limit_rate};
 use crate::{Direction, HostNamespace, LabError, LinkSettings, UdpGoodput};
 use std::ffi::OsStr;
 use std::net::Ipv4Addr;
@@ -231,6 +231,21 @@ impl HostLab {
             Ok(GoodputEnd { namespace: host.namespace()?, address: host.address() })
         };
         measure(&end(from)?, &end(to)?, lasts, &self.settings)
+    }
+
+    /// How many frames of a host's link the queues in front of its two directions dropped so far: what the host sent,
+    /// and what the switch sent to it. 0 where the link has no limit.
+    ///
+    /// # Errors
+    /// When `tc` fails.
+    pub fn frames_dropped(&self, host: usize) -> Result<u64, LabError> {
+        let port = format!("port{}", self.host(host).host);
+        let ends = [(&*self.names.hosts[host], "eth"), (&*self.names.switch, &*port)];
+        let of = |(namespace, device): (&str, &str)| {
+            let shown = output("tc", &["-n", namespace, "-s", "qdisc", "show", "dev", device])?;
+            Ok(dropped_frames(&shown))
+        };
+        ends.into_iter().map(of).sum()
     }
 
     fn links(&self) -> MutexGuard<'_, LinkStates> {

@@ -9,9 +9,18 @@ use std::process::{Command, Output, Stdio};
 /// # Errors
 /// When it cannot be started, and its message if it fails.
 pub(crate) fn run(program: &'static str, arguments: &[&str]) -> Result<(), LabError> {
+    output(program, arguments).map(drop)
+}
+
+/// Runs a program to its end, and gives what it wrote.
+///
+/// # Errors
+/// When it cannot be started, and its message if it fails.
+pub(crate) fn output(program: &'static str, arguments: &[&str]) -> Result<String, LabError> {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
     let output = output.map_err(|error| LabError::Program { program, error })?;
-    succeeded(&output, || format!("{program} {}", arguments.join(" ")))
+    succeeded(&output, || format!("{program} {}", arguments.join(" ")))?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Runs many commands of `ip` or `tc` in a namespace, one a line, in one process.

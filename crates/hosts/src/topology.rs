@@ -179,6 +179,12 @@ pub(crate) fn limit_rate(
     batch("tc", namespace, &[line])
 }
 
+/// How many frames the queues of a device dropped, as `tc -s qdisc show` says.
+pub(crate) fn dropped_frames(shown: &str) -> u64 {
+    let counts = shown.split("(dropped ").skip(1);
+    counts.filter_map(|rest| rest.split([',', ')']).next()?.trim().parse::<u64>().ok()).sum()
+}
+
 /// A device through which the relay takes a device's frames. Promiscuous: else it would drop multicast.
 fn tap_lines(lower: &str, tap: &str) -> [String; 4] {
     [
@@ -217,6 +223,14 @@ mod tests {
         assert_eq!(LabTopology::Switched.address(1), Ipv4Addr::new(10, 99, 7, 2));
         assert_eq!(LabTopology::Routed.address(1), Ipv4Addr::new(10, 99, 2, 1));
         assert_eq!(LabTopology::gateway(1), Ipv4Addr::new(10, 99, 2, 254));
+    }
+
+    #[test]
+    fn the_drops_of_all_queues_of_a_device_are_added_up() {
+        let shown = "qdisc tbf 8001: root refcnt 2 rate 100Mbit burst 16Kb lat 41ms\n Sent 1514 bytes 1 pkt (dropped 12, \
+                     overlimits 3 requeues 0)\n backlog 0b 0p requeues 0\nqdisc clsact ffff: parent ffff:fff1\n Sent 0 \
+                     bytes 0 pkt (dropped 3, overlimits 0 requeues 0)\n";
+        assert_eq!((dropped_frames(shown), dropped_frames("")), (15, 0));
     }
 
     #[test]

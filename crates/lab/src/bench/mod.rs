@@ -14,6 +14,7 @@ mod child_process;
 mod client;
 mod delivered;
 mod free_ports;
+pub mod lan;
 mod machine;
 mod nodes;
 mod part;

@@ -142,6 +142,9 @@ pub struct BenchArgs {
     /// Be one process of a measurement of bursts
     #[arg(long, hide = true)]
     member: bool,
+    /// Be one process of a measurement on hosts of their own
+    #[arg(long, hide = true)]
+    lan_member: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -204,6 +207,9 @@ fn counts(text: &str) -> Result<CountList, String> {
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     if args.member {
         return crate::bench::bursts::run_member().map_err(Failure::Failed);
+    }
+    if args.lan_member {
+        return crate::bench::lan::run_member().map_err(Failure::Failed);
     }
     once_each(&args.set)?;
     if args.node {

@@ -147,17 +147,17 @@ const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         id: "fastcast-fig6",
-        title: "FastCast: throughput against the number of members, simulated (figure 6)",
+        title: "FastCast: throughput against the number of members, simulated and on real sockets (figure 6)",
         run: fastcast::throughput,
     },
     Experiment {
         id: "fastcast-fig7",
-        title: "FastCast: response time against the load, simulated (figure 7)",
+        title: "FastCast: response time against the load, simulated and on real sockets (figure 7)",
         run: fastcast::response,
     },
     Experiment {
         id: "fastcast-fig8",
-        title: "FastCast: latency at a low load against the number of members, simulated (figure 8)",
+        title: "FastCast: latency at a low load against the number of members, simulated and on real sockets (figure 8)",
         run: fastcast::low_load,
     },
 ];

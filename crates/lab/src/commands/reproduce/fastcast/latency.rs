@@ -1,6 +1,7 @@
 //! `fastcast-fig7`: the response time against the load, with 8 members. `fastcast-fig8`: the latency of one sender at a
 //! low load, with 2 to 8 members.
 
+use super::sockets;
 use super::{
     ComparedResult, ComparedRun, MESSAGE_BYTES, MODEL, PROTOCOLS, compared, drawn, simulate,
 };
@@ -73,18 +74,24 @@ pub(in crate::commands::reproduce) fn response(
     let title = "response time against the load, 8 members";
     let axes = Axes { title, x: "Mbit/s that all members send together", y: "milliseconds" };
     let svg = lines(&axes, &all)?;
+    let real = sockets::response(session)?;
+    let mut parts = vec![
+        PagePart::Chart { name: "response".to_string(), caption: title.to_string(), svg },
+        table("Figure 7", "load, Mbit/s", &seen, &|at| format!("{:.0}", place(at))),
+    ];
+    parts.extend(real.parts);
+    let mut claims = vec![below(&seen, "a consistently lower response time", 1.0)];
+    claims.extend(real.claims);
     Ok(ExperimentAccount {
         how: format!(
             "{MODEL} Messages of 10 kB are broadcast at random times by random members, whose sum is the load; the \
-             response time is from the broadcast to the delivery at the sender."
+             response time is from the broadcast to the delivery at the sender. {}",
+            real.how
         ),
-        parts: vec![
-            PagePart::Chart { name: "response".to_string(), caption: title.to_string(), svg },
-            table("Figure 7", "load, Mbit/s", &seen, &|at| format!("{:.0}", place(at))),
-        ],
-        claims: vec![below(&seen, "a consistently lower response time", 1.0)],
+        parts,
+        claims,
         failures: Vec::new(),
-        figures: json!({ "points": seen, "loads_mbps": loads }),
+        figures: json!({ "points": seen, "loads_mbps": loads, "sockets": real.figures }),
     })
 }
 
@@ -110,15 +117,23 @@ pub(in crate::commands::reproduce) fn low_load(
         found: format!("{least:.3} to {most:.3} ms"),
         holds: ClaimVerdict::when(most <= least * 1.1),
     };
+    let real = sockets::low_load(session)?;
+    let mut parts = vec![
+        PagePart::Chart { name: "latency".to_string(), caption: title.to_string(), svg },
+        table("Figure 8", "members", &seen, &|at| seen[at].found.members.to_string()),
+    ];
+    parts.extend(real.parts);
+    let mut claims = vec![constant, below(&seen, "a consistently lower latency", 1.0)];
+    claims.extend(real.claims);
     Ok(ExperimentAccount {
-        how: format!("{MODEL} One member broadcasts messages of 10 kB, 1 Mbit/s of them."),
-        parts: vec![
-            PagePart::Chart { name: "latency".to_string(), caption: title.to_string(), svg },
-            table("Figure 8", "members", &seen, &|at| seen[at].found.members.to_string()),
-        ],
-        claims: vec![constant, below(&seen, "a consistently lower latency", 1.0)],
+        how: format!(
+            "{MODEL} One member broadcasts messages of 10 kB, 1 Mbit/s of them. {}",
+            real.how
+        ),
+        parts,
+        claims,
         failures: Vec::new(),
-        figures: json!({ "points": seen }),
+        figures: json!({ "points": seen, "sockets": real.figures }),
     })
 }
 

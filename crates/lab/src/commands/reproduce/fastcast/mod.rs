@@ -1,8 +1,9 @@
 //! `fastcast-tab1` to `fastcast-tab3` and `fastcast-fig5` to `fastcast-fig8`: FastCast beside protocols whose messages
-//! travel a ring, in the simulator, on the paper's network [FastCast 4].
+//! travel a ring [FastCast 4]: in the simulator on the paper's network, and figures 6 to 8 on real sockets, too.
 
 mod latency;
 mod shares;
+mod sockets;
 mod tables;
 mod throughput;
 

@@ -1,0 +1,167 @@
+//! The hosts and their links, and who starts the processes on them and gathers what they saw.
+
+use super::member::{LanReport, LanTask};
+use super::{LAN_BITS_PER_S, LAN_QUEUE_BYTES, LanBroadcasts, LanLosses, LanResult};
+use crate::bench::child_process::{ChildOutput, ChildProcess, gather, this_program};
+use crate::bench::{Latency, histogram};
+use amcast_hosts::{HostLab, LabFeature, LinkSettings, UdpGoodput};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// How long members may take besides what is measured: a busy machine starts them slowly.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where each member listens, for streams and for datagrams.
+const PORT: u16 = 7400;
+
+/// Where datagrams to all members go.
+const GROUP: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(239, 99, 7, 1)), 7401);
+
+/// Hosts on a switch, with links that are limited in rate.
+pub struct Lan {
+    hosts: HostLab,
+    /// Runs so far: each is a cluster of its own.
+    runs: u64,
+}
+
+impl Lan {
+    /// Why this machine cannot have them, if so.
+    pub fn missing() -> Option<&'static str> {
+        HostLab::missing_feature(&[LabFeature::Rates])
+    }
+
+    /// Builds so many hosts.
+    ///
+    /// # Errors
+    /// Why this user or this system cannot have them.
+    pub fn new(hosts: usize) -> Result<Self, String> {
+        let links =
+            LinkSettings { queue_bytes: LAN_QUEUE_BYTES, ..LinkSettings::of_rate(LAN_BITS_PER_S) };
+        let hosts = HostLab::new(hosts, links).map_err(|e| e.to_string())?;
+        Ok(Self { hosts, runs: 0 })
+    }
+
+    /// Measures the payload of UDP datagrams that a link carries.
+    ///
+    /// # Errors
+    /// When a socket cannot be opened on one of the hosts.
+    pub fn link(&self, lasts: Duration) -> Result<UdpGoodput, String> {
+        self.hosts.udp_goodput(0, 1, lasts).map_err(|e| e.to_string())
+    }
+
+    /// Runs a protocol on the first hosts.
+    ///
+    /// # Errors
+    /// With what could not be set up, or that members delivered in different orders.
+    pub fn run(&mut self, plan: &LanBroadcasts) -> Result<LanResult, String> {
+        self.runs += 1;
+        let before = self.frames_dropped(plan.members)?;
+        let mut members = (0..plan.members)
+            .map(|me| self.start(plan, me))
+            .collect::<Result<Vec<ChildProcess>, String>>()?;
+        let within = PATIENCE + Duration::from_secs_f64(plan.seconds.iter().sum());
+        let lines = gather(&mut members, within, ChildOutput::line)?;
+        let in_links = self.frames_dropped(plan.members)? - before;
+        drop(members);
+        let read = |line: &String| {
+            serde_json::from_str(line).map_err(|e| format!("a member wrote {line:?}: {e}"))
+        };
+        let said = lines.iter().map(read).collect::<Result<Vec<LanReport>, String>>()?;
+        result(plan, &said, in_links)
+    }
+
+    fn start(&self, plan: &LanBroadcasts, me: usize) -> Result<ChildProcess, String> {
+        let address = |host| SocketAddr::from((self.hosts.host(host).address(), PORT));
+        let task = LanTask {
+            protocol: plan.protocol.to_string(),
+            set: plan.set.clone(),
+            me,
+            cluster_id: u64::from(std::process::id()) << 32 | self.runs,
+            addresses: (0..plan.members).map(address).collect(),
+            group: GROUP,
+            payload: plan.payload,
+            load: plan.load,
+            seconds: plan.seconds,
+        };
+        let text = serde_json::to_string(&task).map_err(|e| e.to_string())?;
+        let program = this_program(&[])?;
+        let mut command: Command = self.hosts.host(me).command(program.get_program());
+        command.args(["bench", "--lan-member"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut member = ChildProcess::start(&format!("member {me}"), &mut command)?;
+        member.tell(&text).map(|()| member)
+    }
+
+    fn frames_dropped(&self, hosts: usize) -> Result<u64, String> {
+        let of = |host| self.hosts.frames_dropped(host).map_err(|e| e.to_string());
+        (0..hosts).map(of).sum()
+    }
+}
+
+fn result(plan: &LanBroadcasts, said: &[LanReport], in_links: u64) -> Result<LanResult, String> {
+    let common = said.iter().map(|one| one.digests.len()).min().unwrap_or(0);
+    if common == 0 {
+        return Err(format!("{}: too little was delivered to compare orders", plan.protocol));
+    }
+    if said.iter().any(|one| one.digests[..common] != said[0].digests[..common]) {
+        return Err(format!("{}: members delivered in different orders", plan.protocol));
+    }
+    let mut latencies = histogram();
+    said.iter().flat_map(|one| &one.latencies_ns).for_each(|ns| latencies.saturating_record(*ns));
+    let rates = said.iter().map(|one| one.delivered_bytes as f64 * 8e3 / one.lasted_ns as f64);
+    let rates: Vec<f64> = rates.collect();
+    let own_bits = |one: &LanReport| (one.latencies_ns.len() * plan.payload * 8) as f64;
+    let mean = |all: &mut dyn Iterator<Item = f64>| all.sum::<f64>() / said.len() as f64;
+    let lost = LanLosses {
+        in_links,
+        in_sockets: said.iter().map(|one| one.lost.in_sockets).sum(),
+        in_senders: said.iter().map(|one| one.lost.in_senders).sum(),
+    };
+    Ok(LanResult {
+        members: plan.members,
+        delivered_mbps: mean(&mut rates.iter().copied()),
+        least_and_most_mbps: [
+            rates.iter().copied().fold(f64::INFINITY, f64::min),
+            rates.iter().copied().fold(0.0, f64::max),
+        ],
+        own_mbps: said.iter().map(|one| own_bits(one) * 1e3 / one.lasted_ns as f64).collect(),
+        latency_ns: Latency::of(&latencies),
+        messages: latencies.len(),
+        lost,
+        datagrams: said.iter().map(|one| one.datagrams).sum(),
+        processor: mean(&mut said.iter().map(|one| one.used_ns as f64 / one.lasted_ns as f64)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::lan::LanLoad;
+
+    fn report(digests: &[u64]) -> LanReport {
+        LanReport {
+            delivered_bytes: 1_000_000,
+            lasted_ns: 1_000_000_000,
+            latencies_ns: vec![1000],
+            digests: digests.to_vec(),
+            lost: LanLosses { in_sockets: Some(2), ..LanLosses::default() },
+            datagrams: 3,
+            used_ns: 500_000_000,
+        }
+    }
+
+    #[test]
+    fn members_that_delivered_in_different_orders_have_no_result() {
+        let load = LanLoad::Full { outstanding: 1 };
+        let (set, seconds) = (Vec::new(), [0.0, 1.0]);
+        let plan = LanBroadcasts { protocol: "any", set, members: 2, payload: 1000, load, seconds };
+        let found = result(&plan, &[report(&[1, 2, 3]), report(&[1, 2])], 5).unwrap();
+        assert!((found.delivered_mbps - 8.0).abs() < 1e-9, "{found:?}");
+        assert_eq!(found.own_mbps, [0.008; 2]);
+        let lost = LanLosses { in_links: 5, in_sockets: Some(4), in_senders: 0 };
+        assert_eq!((found.lost, found.datagrams, found.messages), (lost, 6, 2));
+        let why = result(&plan, &[report(&[1, 2]), report(&[1, 3])], 0).unwrap_err();
+        assert!(why.contains("different orders"), "{why}");
+        assert!(result(&plan, &[report(&[1]), report(&[])], 0).is_err(), "nothing was compared");
+    }
+}

@@ -1,0 +1,379 @@
+//! One process of a measurement on hosts: the protocol, its carrier, and a loop.
+
+use super::{LanLoad, LanLosses};
+use crate::bench::task;
+use amcast_core::messages::{Frames, MessageOutput};
+use amcast_core::parameters::{LANE, LINK, LinkRate, PacketLane};
+use amcast_core::rng::Rng;
+use amcast_core::{
+    Delivery, Gid, GroupSet, Input, MsgId, Outbox, Output, Pid, Protocol, ProtocolEvent,
+    ProtocolProcess, RawConfig, Span, Submission, Time,
+};
+use amcast_memory::{Idle, Idler, Pause, shorten_turns};
+use amcast_net::{Carrier, Interface, NetCounts, NetOptions, PeerConfig};
+use amcast_node::clock;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
+
+/// How long the group may take to form, besides what is measured.
+const PATIENCE: Span = Span::secs(40);
+
+/// Bytes of a datagram, at most: a message of 10 kB with its heads, which the system cuts into packets. So a message is
+/// lost with each of its packets, and none of them carries a head of ours but the first.
+const DATAGRAM_BYTES: usize = 12_100;
+
+/// Orders are compared after each of so many deliveries.
+const COMPARED_EVERY: u64 = 16;
+
+/// The task of a member, on its standard input.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct LanTask {
+    pub(super) protocol: String,
+    pub(super) set: Vec<(String, String)>,
+    pub(super) me: usize,
+    pub(super) cluster_id: u64,
+    /// By member, for streams and for datagrams.
+    pub(super) addresses: Vec<SocketAddr>,
+    /// Where datagrams to all members go.
+    pub(super) group: SocketAddr,
+    pub(super) payload: usize,
+    pub(super) load: LanLoad,
+    /// Seconds until it is measured, and for how long.
+    pub(super) seconds: [f64; 2],
+}
+
+/// The report of a member at its end, of the time in which it was measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct LanReport {
+    pub(super) delivered_bytes: u64,
+    pub(super) lasted_ns: u64,
+    /// Of each own message.
+    pub(super) latencies_ns: Vec<u64>,
+    /// Over the order of all deliveries since the start, after each [`COMPARED_EVERY`].
+    pub(super) digests: Vec<u64>,
+    pub(super) lost: LanLosses,
+    pub(super) datagrams: u64,
+    /// The processor time that it used.
+    pub(super) used_ns: u64,
+}
+
+/// Runs a member: reads its task on standard input, writes its report to standard output, and
+/// continues for the others until it is ended.
+///
+/// # Errors
+/// With what could not be set up, or that the group left this process out.
+pub fn run() -> Result<(), String> {
+    let task: LanTask = task::read()?;
+    let mut member = LanMember::start(&task)?;
+    let report = member.measure(&task)?;
+    let text = serde_json::to_string(&report).map_err(|e| e.to_string())?;
+    let mut out = std::io::stdout();
+    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|e| e.to_string())?;
+    // Others measure until later: this one continues to send, and ends with the process that began it.
+    loop {
+        member.round();
+    }
+}
+
+struct LanMember {
+    pid: Pid,
+    members: usize,
+    protocol: Box<dyn Protocol<Medium = Frames> + Send>,
+    carrier: Carrier,
+    outbox: Outbox<Frames>,
+    idler: Idler,
+    source: LanSource,
+    seq: u64,
+    position: u64,
+    /// The position that the protocol received as applied.
+    applied: u64,
+    seen: LanWatch,
+    /// Whether it was lagging: then nothing of this counts.
+    left_out: bool,
+}
+
+impl LanMember {
+    fn start(task: &LanTask) -> Result<Self, String> {
+        let entry = amcast_protocols::catalog::find(&task.protocol).ok_or("no such protocol")?;
+        let pid = Pid(task.me as u32);
+        let raw = RawConfig {
+            groups: 1,
+            replicas: task.addresses.len(),
+            clients: 0,
+            set: task.set.iter().cloned().collect(),
+            ..RawConfig::default()
+        };
+        let config = raw.check(entry.about().params).map_err(|e| e.to_string())?;
+        let ProtocolProcess::Messages(protocol) =
+            entry.build(pid, &config).map_err(|e| e.to_string())?
+        else {
+            return Err(format!("{} does not send messages", task.protocol));
+        };
+        let groups = GroupSet::one(Gid(0));
+        let peer = |&at: &_| PeerConfig { tcp: at, udp: at, groups };
+        let peers: Vec<_> = task.addresses.iter().map(peer).collect();
+        let multicasts = LANE.find(&config) == Some(PacketLane::Multicast);
+        let IpAddr::V4(own) = task.addresses[task.me].ip() else {
+            return Err("the hosts have addresses of IPv4".to_string());
+        };
+        let options = NetOptions {
+            cluster_id: task.cluster_id,
+            datagram_bytes: DATAGRAM_BYTES,
+            datagram_bytes_per_s: LINK.find(&config).map(LinkRate::bytes_per_s),
+            multicast: multicasts.then_some((Gid(0), task.group)).into_iter().collect(),
+            interface: Interface::Address(own),
+            ..NetOptions::default()
+        };
+        let carrier = Carrier::start(pid, 0, &peers, &options).map_err(|e| e.to_string())?;
+        // As nodes do.
+        shorten_turns().map_err(|e| format!("no short turns: {e}"))?;
+        Ok(Self {
+            pid,
+            members: task.addresses.len(),
+            protocol,
+            carrier,
+            outbox: Outbox::new(false),
+            idler: Idler::new(Idle::SHARED.woken()),
+            source: LanSource::new(task),
+            seq: 0,
+            position: 0,
+            applied: 0,
+            seen: LanWatch::default(),
+            left_out: false,
+        })
+    }
+
+    fn measure(&mut self, task: &LanTask) -> Result<LanReport, String> {
+        let begun = clock::now();
+        let [warm_up, lasts] = task.seconds.map(|s| Span((s * 1e9) as u64));
+        self.step(begun, Input::Start { incarnation: 0 });
+        // The first message of each member says that it has begun.
+        self.until(begun + PATIENCE, |member| member.seen.deliveries >= member.members as u64)?;
+        let starts = clock::now();
+        self.source.begin(starts);
+        self.until(Time::NEVER, |_| clock::now() >= starts + warm_up)?;
+        let (from, used) = (clock::now(), clock::used());
+        let before = (self.carrier.counts(), self.carrier.kernel_drops());
+        self.seen.measure();
+        self.until(Time::NEVER, |_| clock::now() >= from + lasts)?;
+        let to = clock::now();
+        let lost = losses(before, (self.carrier.counts(), self.carrier.kernel_drops()));
+        Ok(LanReport {
+            delivered_bytes: self.seen.bytes,
+            lasted_ns: to.since(from).0,
+            latencies_ns: std::mem::take(&mut self.seen.latencies),
+            digests: self.seen.digests.clone(),
+            lost,
+            datagrams: self.carrier.counts().datagrams_sent - before.0.datagrams_sent,
+            used_ns: clock::used().0 - used.0,
+        })
+    }
+
+    fn until(&mut self, at_most: Time, done: impl Fn(&Self) -> bool) -> Result<(), String> {
+        while !done(self) {
+            let now = self.round();
+            if self.left_out {
+                return Err("the group left a member out: too much else runs here".to_string());
+            }
+            if now > at_most {
+                let (seen, of) = (self.seen.deliveries, self.members);
+                return Err(format!("only {seen} of {of} members were heard in time"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in what came, broadcasts what is due, and sends; or waits a little.
+    fn round(&mut self) -> Time {
+        let now = clock::now();
+        let mut busy = false;
+        self.carrier.begin_round();
+        while let Some(input) = self.carrier.next_input() {
+            self.protocol.step(now, (), Input::Medium(input), &mut self.outbox);
+            self.carry_out();
+            busy = true;
+        }
+        busy |= self.broadcast(now);
+        if self.applied < self.position {
+            self.applied = self.position;
+            self.step(now, Input::Applied(self.applied));
+        }
+        // Again if it asks for that at once, as it does to send what it gathered.
+        for _ in 0..2 {
+            if self.protocol.deadline().is_some_and(|(at, _)| at <= now) {
+                self.step(now, Input::Wake);
+                busy = true;
+            }
+        }
+        self.carrier.flush();
+        if busy {
+            self.idler.busy();
+        } else if self.idler.pause() == Pause::Park {
+            let deadline = self.protocol.deadline().map_or(Time::NEVER, |(at, _)| at);
+            let until = deadline.min(self.source.next_at());
+            self.carrier.park((until != Time::NEVER).then(|| until.since(clock::now())));
+        }
+        now
+    }
+
+    fn broadcast(&mut self, now: Time) -> bool {
+        let mut any = false;
+        let dst = GroupSet::one(Gid(0));
+        while let Some(payload) = self.source.next(now, self.protocol.room(dst, self.source.bytes))
+        {
+            self.seq += 1;
+            let submission = Submission { seq: self.seq, dst, payload };
+            self.protocol.step(now, (), Input::Submit(submission), &mut self.outbox);
+            self.carry_out();
+            any = true;
+        }
+        any
+    }
+
+    fn step(&mut self, now: Time, input: Input<'_, Frames>) {
+        self.protocol.step(now, (), input, &mut self.outbox);
+        self.carry_out();
+    }
+
+    fn carry_out(&mut self) {
+        for item in self.outbox.items() {
+            match item {
+                Output::Medium(out) => {
+                    let (MessageOutput::To(_, _, frame) | MessageOutput::Group(_, _, frame)) = out;
+                    self.carrier.carry(out, self.outbox.bytes(*frame));
+                }
+                Output::Deliver(Delivery { msg, position, payload, .. }) => {
+                    self.position = *position;
+                    let own = (msg.sender == self.pid).then(|| self.source.delivered()).flatten();
+                    self.seen.deliver(*msg, u64::from(payload.len), own);
+                }
+                Output::Event(ProtocolEvent::NeedsState { .. }) => self.left_out = true,
+                _ => {}
+            }
+        }
+        self.outbox.clear();
+    }
+}
+
+/// Losses between two moments.
+fn losses(
+    (before, dropped_before): (NetCounts, Option<u64>),
+    (after, dropped): (NetCounts, Option<u64>),
+) -> LanLosses {
+    let own = |counts: NetCounts| counts.datagrams_dropped_full + counts.datagrams_dropped_error;
+    LanLosses {
+        in_links: 0,
+        in_sockets: dropped.zip(dropped_before).map(|(after, before)| after - before),
+        in_senders: own(after) - own(before),
+    }
+}
+
+/// The messages of a member: one that says that it has begun, and those of the load.
+struct LanSource {
+    payload: Vec<u8>,
+    bytes: usize,
+    /// Own messages that may be on the way, where it sends as fast as it may.
+    outstanding: Option<usize>,
+    /// Nanoseconds between two messages on average, where they have times; none if it sends none.
+    apart: Option<u64>,
+    /// When each message that is not delivered was due.
+    due: VecDeque<Time>,
+    /// Before this time nothing is due. The first message is due at once.
+    next: Time,
+    has_begun: bool,
+    rng: Rng,
+}
+
+impl LanSource {
+    fn new(task: &LanTask) -> Self {
+        let (outstanding, apart) = match task.load {
+            LanLoad::Full { outstanding } => (Some(outstanding), None),
+            LanLoad::Open { senders, apart_ns } => (None, (task.me < senders).then_some(apart_ns)),
+        };
+        Self {
+            payload: vec![task.me as u8; task.payload],
+            bytes: task.payload,
+            outstanding,
+            apart,
+            due: VecDeque::new(),
+            next: Time::ZERO,
+            has_begun: false,
+            rng: Rng::new(task.me as u64 + 1),
+        }
+    }
+
+    /// From here on the load is due.
+    fn begin(&mut self, now: Time) {
+        self.has_begun = true;
+        self.next = match self.apart {
+            Some(apart) => now + Span(self.rng.below(apart + 1)),
+            None if self.outstanding.is_some() => now,
+            None => Time::NEVER,
+        };
+    }
+
+    /// When the next message is due, as far as that is known.
+    fn next_at(&self) -> Time {
+        if self.outstanding.is_some() { Time::NEVER } else { self.next }
+    }
+
+    /// The next message, if it is due and there is room for it.
+    fn next(&mut self, now: Time, room: usize) -> Option<&[u8]> {
+        if room == 0 || now < self.next || self.outstanding.is_some_and(|n| self.due.len() >= n) {
+            return None;
+        }
+        // A stall counts for all that was due in it.
+        self.due.push_back(if self.apart.is_some() && self.has_begun { self.next } else { now });
+        if !self.has_begun {
+            self.next = Time::NEVER;
+        } else if let Some(apart) = self.apart {
+            self.next = self.next + Span(1 + self.rng.below(2 * apart));
+        }
+        Some(&self.payload)
+    }
+
+    /// The oldest own message is delivered: when it was due.
+    fn delivered(&mut self) -> Option<Time> {
+        self.due.pop_front()
+    }
+}
+
+/// The observations of a member.
+#[derive(Default)]
+struct LanWatch {
+    /// Since the start.
+    deliveries: u64,
+    digest: u64,
+    digests: Vec<u64>,
+    /// Whether it is measured.
+    measures: bool,
+    bytes: u64,
+    latencies: Vec<u64>,
+}
+
+impl LanWatch {
+    fn measure(&mut self) {
+        self.measures = true;
+    }
+
+    /// A message was delivered; if it is an own one, it was due at that time.
+    fn deliver(&mut self, msg: MsgId, bytes: u64, due: Option<Time>) {
+        let word = u64::from(msg.sender.0) << 48 ^ msg.seq;
+        self.digest = (self.digest ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.digest ^= self.digest >> 29;
+        self.deliveries += 1;
+        if self.deliveries.is_multiple_of(COMPARED_EVERY) {
+            self.digests.push(self.digest);
+        }
+        if !self.measures {
+            return;
+        }
+        self.bytes += bytes;
+        if let Some(due) = due {
+            // Not the time at which the round began: that would make it look shorter.
+            self.latencies.push(clock::now().since(due).0);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Broadcasts of one group on real sockets, where the links are what limits them [FastCast 4]: a process on each of some
+//! hosts, which are network namespaces of this machine behind a switch, with links that are limited in rate.
+//!
+//! The link is measured in each run: the payload of UDP datagrams that it carries. `cluster.rs` starts the processes and
+//! gathers what they saw, each of them is `member.rs`.
+
+mod cluster;
+mod member;
+
+pub use cluster::Lan;
+pub use member::run as run_member;
+
+use super::Latency;
+use serde::{Deserialize, Serialize};
+
+/// The rate of each direction of each link, in bits of Ethernet frames per second: a rate that two cores fill with eight
+/// hosts, at which datagrams of 10 kB take just above 98 Mbit/s, for protocols are told a link in whole megabits.
+pub const LAN_BITS_PER_S: u64 = 100_600_000;
+
+/// Bytes that wait in front of each direction of a link, as in the simulator.
+pub const LAN_QUEUE_BYTES: u32 = 512 << 10;
+
+/// When the members of a group on hosts send.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LanLoad {
+    /// All of them, with so many messages on the way.
+    Full {
+        /// On the way.
+        outstanding: usize,
+    },
+    /// So many of them, each at times of its own that are so many nanoseconds apart on average.
+    Open {
+        /// How many send.
+        senders: usize,
+        /// Nanoseconds from one message of a sender to the next one.
+        apart_ns: u64,
+    },
+}
+
+/// A measurement of one protocol.
+#[derive(Clone, Debug)]
+pub struct LanBroadcasts {
+    /// Its name.
+    pub protocol: &'static str,
+    /// Its parameters.
+    pub set: Vec<(String, String)>,
+    /// Members, each on a host.
+    pub members: usize,
+    /// Bytes of each message.
+    pub payload: usize,
+    /// When they send.
+    pub load: LanLoad,
+    /// Seconds until it is measured, and for how long.
+    pub seconds: [f64; 2],
+}
+
+/// The result of a measurement.
+#[derive(Clone, Debug, Serialize)]
+pub struct LanResult {
+    /// Members, each on a host.
+    pub members: usize,
+    /// Megabits of payload a second that a member delivered, on average over the members.
+    pub delivered_mbps: f64,
+    /// The member that delivered least, and the one that delivered most.
+    pub least_and_most_mbps: [f64; 2],
+    /// Megabits a second of its own messages that each member delivered: the share of each sender.
+    pub own_mbps: Vec<f64>,
+    /// From the broadcast, or when it was due, to the delivery at its sender.
+    pub latency_ns: Latency,
+    /// Messages whose latency was measured.
+    pub messages: u64,
+    /// Datagrams and frames that were lost while it was measured.
+    pub lost: LanLosses,
+    /// Packets of the processes' datagrams that were sent while it was measured, of all members.
+    pub datagrams: u64,
+    /// The share of the time in which a process had a processor, on average over the members.
+    pub processor: f64,
+}
+
+/// Losses, of all members together. Where the system does not tell it, none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct LanLosses {
+    /// Frames that found the queue in front of a link full. They are counted from the start of the processes.
+    pub in_links: u64,
+    /// Datagrams that found the buffer of their socket full.
+    pub in_sockets: Option<u64>,
+    /// Datagrams that found no room in the sending process.
+    pub in_senders: u64,
+}

@@ -1,0 +1,384 @@
+//! The figures on real sockets: a process on each of up to eight hosts of this machine, whose links are limited in rate.
+//! Where the machine does not grant such hosts the page says so.
+
+use super::{MESSAGE_BYTES, PROTOCOLS};
+use crate::bench::heed_signals;
+use crate::bench::lan::{LAN_BITS_PER_S, LAN_QUEUE_BYTES, Lan, LanBroadcasts, LanLoad, LanResult};
+use crate::commands::Failure;
+use crate::commands::cores::progress;
+use crate::commands::reproduce::ReproduceSession;
+use crate::commands::reproduce::chart::{Axes, ChartLine, lines};
+use crate::commands::reproduce::page::{ClaimVerdict, PagePart, PaperClaim};
+use amcast_core::parameters::{HEARTBEAT, LINK, LinkRate, RETRY, SUSPECT};
+use amcast_core::{Entry, Span};
+use amcast_protocols::fastcast::FastCast;
+use amcast_protocols::lcr::Lcr;
+use amcast_protocols::ring_paxos_multicast::RingPaxosMulticast;
+use maud::html;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Hosts at most.
+const HOSTS: usize = 8;
+
+/// How long the link is measured.
+const LINK_MEASURED: Duration = Duration::from_secs(2);
+
+/// How many times the payload of the measured datagrams, of a packet each, our datagrams of 10 kB carry: seven packets
+/// have one head of UDP.
+const LONG_DATAGRAMS: f64 = 1.004;
+
+/// The part of a figure that real sockets gave.
+pub(super) struct SocketFigure {
+    pub(super) how: String,
+    pub(super) parts: Vec<PagePart>,
+    pub(super) claims: Vec<PaperClaim>,
+    pub(super) figures: Value,
+}
+
+/// A measurement.
+#[derive(Serialize)]
+struct SocketResult {
+    protocol: &'static str,
+    /// The load in parts of a link, where it is not all that the members can send.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    load: Option<f64>,
+    #[serde(flatten)]
+    found: LanResult,
+}
+
+/// Everything that was measured, and the link.
+struct SocketResults {
+    /// Megabits a second of payload of UDP datagrams.
+    link_mbps: f64,
+    seen: Vec<SocketResult>,
+}
+
+impl SocketFigure {
+    fn skipped(why: &str) -> Self {
+        Self {
+            how: format!("On real sockets: skipped: {why}."),
+            parts: Vec::new(),
+            claims: vec![PaperClaim {
+                paper: "the same on real sockets".to_string(),
+                found: format!("skipped: {why}"),
+                holds: ClaimVerdict::Open,
+            }],
+            figures: json!({ "skipped": why }),
+        }
+    }
+
+    fn of(
+        results: &SocketResults,
+        how: &str,
+        parts: Vec<PagePart>,
+        claims: Vec<PaperClaim>,
+    ) -> Self {
+        let SocketResults { link_mbps, seen } = results;
+        let rate = LAN_BITS_PER_S as f64 / 1e6;
+        Self {
+            how: format!(
+                "On real sockets: a process on each of up to {HOSTS} hosts, which are network namespaces of this machine \
+                 behind a switch; each direction of each link carries {rate:.1} Mbit/s of Ethernet frames, with \
+                 {} KiB of queue in front of it. The link carried {link_mbps:.2} Mbit/s of payload in UDP datagrams of \
+                 1472 bytes when this run began. Datagrams of our protocols have up to 12 kB, which the system cuts into \
+                 packets. {how}",
+                LAN_QUEUE_BYTES >> 10
+            ),
+            parts,
+            claims,
+            figures: json!({ "link_mbps": link_mbps, "rate_mbps": rate, "points": seen }),
+        }
+    }
+}
+
+/// The same parameters as in the simulator, with the link as it was measured, and more patience: a process that has to
+/// wait for a core is not suspected.
+fn parameters(own: &[(&str, &str)], protocol: &dyn Entry, link_mbps: f64) -> Vec<(String, String)> {
+    let shared = [("packet_bytes", "12000"), ("window", "256")];
+    let pairs = shared.iter().chain(own).map(|(name, value)| (name.to_string(), value.to_string()));
+    let timers = [
+        HEARTBEAT.setting(Span::millis(100)),
+        SUSPECT.setting(Span::secs(5)),
+        RETRY.setting(Span::millis(100)),
+    ];
+    let has_link = protocol.about().params.iter().any(|param| LINK.is(param));
+    let mbps = (link_mbps * LONG_DATAGRAMS) as u64;
+    let link = has_link.then(|| LINK.setting(LinkRate { mbps }));
+    pairs.chain(timers).chain(link).collect()
+}
+
+/// Measures each protocol with each number of members and each load.
+fn measure(
+    session: &ReproduceSession<'_>,
+    loads: &[(usize, Option<f64>)],
+    load: impl Fn(usize, f64, f64) -> LanLoad,
+) -> Result<SocketResults, Failure> {
+    heed_signals();
+    let mut lan = Lan::new(HOSTS).map_err(Failure::Failed)?;
+    let link_mbps = lan.link(LINK_MEASURED).map_err(Failure::Failed)?.mbit_per_s();
+    let seconds = if session.quick { [0.5, 1.5] } else { [1.0, 5.0] };
+    let mut seen = Vec::new();
+    let bar = progress((loads.len() * PROTOCOLS.len()) as u64, "runs on hosts");
+    for &(members, part) in loads {
+        for protocol in &PROTOCOLS {
+            let plan = LanBroadcasts {
+                protocol: protocol.entry.name(),
+                set: parameters(protocol.set, protocol.entry, link_mbps),
+                members,
+                payload: MESSAGE_BYTES,
+                load: load(members, part.unwrap_or(1.0), link_mbps),
+                seconds,
+            };
+            let found = lan.run(&plan).map_err(Failure::Failed)?;
+            seen.push(SocketResult { protocol: plan.protocol, load: part, found });
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(SocketResults { link_mbps, seen })
+}
+
+/// `N/(N-1)` of the link.
+fn optimum(link_mbps: f64, members: usize) -> f64 {
+    link_mbps * members as f64 / (members - 1) as f64
+}
+
+/// Figure 6: all members send.
+pub(super) fn throughput(
+    session: &ReproduceSession<'_>,
+    outstanding: usize,
+) -> Result<SocketFigure, Failure> {
+    if let Some(why) = Lan::missing() {
+        return Ok(SocketFigure::skipped(why));
+    }
+    let sizes: Vec<usize> = if session.quick { vec![2, 4, HOSTS] } else { (2..=HOSTS).collect() };
+    let loads: Vec<_> = sizes.iter().map(|&n| (n, None)).collect();
+    let results = measure(session, &loads, |_, _, _| LanLoad::Full { outstanding })?;
+    let link = results.link_mbps;
+    let mut all = drawn(&results.seen, |s| (s.found.members as f64, s.found.delivered_mbps));
+    let points = sizes.iter().map(|&n| (n as f64, optimum(link, n))).collect();
+    all.push(ChartLine { name: "N/(N-1) of the link".to_string(), points });
+    let title = "throughput of a group on real sockets, all members sending";
+    let svg = lines(&Axes { title, x: "members", y: "Mbit/s that a member delivers" }, &all)?;
+    let parts = vec![
+        PagePart::Chart { name: "sockets".to_string(), caption: title.to_string(), svg },
+        throughput_table(&results),
+    ];
+    let of = |name: &'static str| results.seen.iter().filter(move |s| s.protocol == name);
+    let near = |name| {
+        let part = |s: &SocketResult| s.found.delivered_mbps / optimum(link, s.found.members);
+        let least = of(name).map(part).fold(f64::INFINITY, f64::min);
+        PaperClaim {
+            paper: format!("{name} on real sockets: very close to N/(N-1) of the link"),
+            found: format!("at least {least:.3} of it"),
+            holds: ClaimVerdict::when(least >= 0.98),
+        }
+    };
+    let most = of(RingPaxosMulticast.name()).map(|s| s.found.delivered_mbps / link);
+    let most = most.fold(0.0, f64::max);
+    let lost: u64 = of(FastCast.name()).map(|s| all_lost(&s.found)).sum();
+    let claims = vec![
+        near(FastCast.name()),
+        near(Lcr.name()),
+        PaperClaim {
+            paper: "Ring Paxos on real sockets: one link at most".to_string(),
+            found: format!("{most:.3} of the link"),
+            holds: ClaimVerdict::when(most <= 1.0),
+        },
+        PaperClaim {
+            paper: "members that send at once lose no datagrams, on real sockets".to_string(),
+            found: format!("{lost} frames and datagrams of FastCast found a buffer full"),
+            holds: ClaimVerdict::when(lost == 0),
+        },
+    ];
+    let how = format!("Each member has {outstanding} messages of 10 kB on the way or waiting.");
+    Ok(SocketFigure::of(&results, &how, parts, claims))
+}
+
+/// Frames and datagrams that found a buffer full, wherever it was.
+fn all_lost(found: &LanResult) -> u64 {
+    found.lost.in_links + found.lost.in_sockets.unwrap_or(0) + found.lost.in_senders
+}
+
+fn throughput_table(results: &SocketResults) -> PagePart {
+    let row = |s: &SocketResult| {
+        let found = &s.found;
+        let part = found.delivered_mbps / optimum(results.link_mbps, found.members);
+        vec![
+            html! { (s.protocol) },
+            html! { (found.members) },
+            html! { (format!("{:.2}", found.delivered_mbps)) },
+            html! { (format!("{part:.3}")) },
+            html! { (format!("{:.3}", found.delivered_mbps / results.link_mbps)) },
+            html! { (format!("{:.2}", found.latency_ns.mean / 1e6)) },
+            html! { (found.lost.in_links) },
+            html! { (found.lost.in_sockets.map_or("-".to_string(), |n| n.to_string())) },
+            html! { (found.lost.in_senders) },
+            html! { (format!("{:.0}", found.processor * 100.0)) },
+        ]
+    };
+    let head = [
+        "protocol",
+        "members",
+        "Mbit/s",
+        "of N/(N-1)",
+        "of the link",
+        "mean response, ms",
+        "frames lost in links",
+        "datagrams lost in sockets",
+        "datagrams lost in senders",
+        "of a processor for each, %",
+    ];
+    PagePart::Table {
+        caption: "Figure 6 on real sockets".to_string(),
+        head: head.map(String::from).to_vec(),
+        rows: results.seen.iter().map(row).collect(),
+    }
+}
+
+/// Figure 7: the response time against the load, all members sending at random times.
+pub(super) fn response(session: &ReproduceSession<'_>) -> Result<SocketFigure, Failure> {
+    if let Some(why) = Lan::missing() {
+        return Ok(SocketFigure::skipped(why));
+    }
+    let parts: Vec<f64> = match session.quick {
+        true => vec![0.1, 0.4, 0.8],
+        false => (1..=10).map(|n| f64::from(n) / 10.0).collect(),
+    };
+    let loads: Vec<_> = parts.iter().map(|&part| (HOSTS, Some(part))).collect();
+    let results = measure(session, &loads, |members, part, link_mbps| {
+        open_loop(members, part * link_mbps / members as f64)
+    })?;
+    let place = |s: &SocketResult| s.load.unwrap_or(0.0) * results.link_mbps;
+    let title = "response time against the load on real sockets, 8 members";
+    let axes = Axes { title, x: "Mbit/s that all members send together", y: "milliseconds" };
+    let svg = lines(&axes, &drawn(&results.seen, |s| (place(s), s.found.latency_ns.mean / 1e6)))?;
+    let parts = vec![
+        PagePart::Chart { name: "sockets".to_string(), caption: title.to_string(), svg },
+        latency_table("Figure 7 on real sockets", "load, Mbit/s", &results.seen, &|s| {
+            format!("{:.0}", place(s))
+        }),
+    ];
+    let claims = vec![below(&results.seen, "a lower response time on real sockets")];
+    let how =
+        "Messages of 10 kB are broadcast at random times by all members, whose sum is the load.";
+    Ok(SocketFigure::of(&results, how, parts, claims))
+}
+
+/// Figure 8: one sender at a low load.
+pub(super) fn low_load(session: &ReproduceSession<'_>) -> Result<SocketFigure, Failure> {
+    if let Some(why) = Lan::missing() {
+        return Ok(SocketFigure::skipped(why));
+    }
+    let sizes: Vec<usize> = if session.quick { vec![2, 4, HOSTS] } else { (2..=HOSTS).collect() };
+    let loads: Vec<_> = sizes.iter().map(|&n| (n, None)).collect();
+    let results = measure(session, &loads, |_, _, _| open_loop(1, 1.0))?;
+    let seen = &results.seen;
+    let title = "latency of one sender at 1 Mbit/s on real sockets";
+    let all = drawn(seen, |s| (s.found.members as f64, s.found.latency_ns.p50 as f64 / 1e6));
+    let svg = lines(&Axes { title, x: "members", y: "milliseconds (median)" }, &all)?;
+    let parts = vec![
+        PagePart::Chart { name: "sockets".to_string(), caption: title.to_string(), svg },
+        latency_table("Figure 8 on real sockets", "members", seen, &|s| {
+            s.found.members.to_string()
+        }),
+    ];
+    let own: Vec<f64> =
+        seen.iter().filter(|s| s.protocol == FastCast.name()).map(median_ms).collect();
+    let least = own.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = own.iter().copied().fold(0.0, f64::max);
+    let constant = PaperClaim {
+        paper: "the latency of FastCast is constant in the number of members, on real sockets"
+            .to_string(),
+        found: format!("medians of {least:.3} to {most:.3} ms"),
+        holds: ClaimVerdict::when(most <= least * 1.1),
+    };
+    let claims = vec![constant, below(seen, "a lower latency on real sockets")];
+    let how = "One member broadcasts messages of 10 kB, 1 Mbit/s of them.";
+    Ok(SocketFigure::of(&results, how, parts, claims))
+}
+
+/// Messages of so many senders, each of which sends so many megabits a second.
+fn open_loop(senders: usize, mbps: f64) -> LanLoad {
+    LanLoad::Open { senders, apart_ns: (MESSAGE_BYTES as f64 * 8e3 / mbps) as u64 }
+}
+
+fn median_ms(s: &SocketResult) -> f64 {
+    s.found.latency_ns.p50 as f64 / 1e6
+}
+
+/// The claim that FastCast is below every other protocol at each point.
+fn below(seen: &[SocketResult], what: &str) -> PaperClaim {
+    let ratios = seen.chunks(PROTOCOLS.len()).flat_map(|point| {
+        let own = point.iter().find(|s| s.protocol == FastCast.name()).map_or(f64::NAN, median_ms);
+        point.iter().filter(|s| s.protocol != FastCast.name()).map(move |s| median_ms(s) / own)
+    });
+    let least = ratios.fold(f64::INFINITY, f64::min);
+    PaperClaim {
+        paper: format!("FastCast has {what} than LCR and Ring Paxos"),
+        found: format!("their medians are at least {least:.2} times that of FastCast"),
+        holds: ClaimVerdict::when(least > 1.0),
+    }
+}
+
+fn latency_table(
+    caption: &str,
+    by: &str,
+    seen: &[SocketResult],
+    place: &dyn Fn(&SocketResult) -> String,
+) -> PagePart {
+    let ms = |ns: f64| format!("{:.3}", ns / 1e6);
+    let row = |s: &SocketResult| {
+        vec![
+            html! { (s.protocol) },
+            html! { (place(s)) },
+            html! { (ms(s.found.latency_ns.mean)) },
+            html! { (ms(s.found.latency_ns.p50 as f64)) },
+            html! { (ms(s.found.latency_ns.p99 as f64)) },
+            html! { (all_lost(&s.found)) },
+        ]
+    };
+    let head = ["protocol", by, "mean, ms", "median, ms", "99 %, ms", "lost"];
+    PagePart::Table {
+        caption: caption.to_string(),
+        head: head.map(String::from).to_vec(),
+        rows: seen.iter().map(row).collect(),
+    }
+}
+
+/// A line for each protocol.
+fn drawn(seen: &[SocketResult], point: impl Fn(&SocketResult) -> (f64, f64)) -> Vec<ChartLine> {
+    let line = |name: &'static str| ChartLine {
+        name: name.to_string(),
+        points: seen.iter().filter(|s| s.protocol == name).map(&point).collect(),
+    };
+    PROTOCOLS.iter().map(|protocol| line(protocol.entry.name())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::reproduce::fastcast::ComparedProtocol;
+
+    #[test]
+    fn where_there_are_no_hosts_the_page_says_that_it_was_skipped_and_why() {
+        let figure = SocketFigure::skipped("hosts need root");
+        assert_eq!(figure.how, "On real sockets: skipped: hosts need root.");
+        assert_eq!(figure.claims[0].holds, ClaimVerdict::Open);
+        assert!(figure.claims[0].found.contains("hosts need root") && figure.parts.is_empty());
+    }
+
+    #[test]
+    fn protocols_that_pace_are_told_what_the_link_carries_in_whole_megabits() {
+        let told = |protocol: &ComparedProtocol| {
+            let set = parameters(protocol.set, protocol.entry, 97.81);
+            set.into_iter().find(|(name, _)| name == "link_mbps").map(|(_, value)| value)
+        };
+        let of = |entry: &str| PROTOCOLS.iter().find(|p| p.entry.name() == entry).map(told);
+        assert_eq!(of(FastCast.name()), Some(Some("98".to_string())));
+        assert_eq!(of(RingPaxosMulticast.name()), Some(Some("98".to_string())));
+        assert_eq!(of(Lcr.name()), Some(None), "it sends no datagrams");
+    }
+}
