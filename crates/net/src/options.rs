@@ -84,7 +84,8 @@ pub struct NetOptions {
     /// Up to a millisecond's worth, or 64 KiB, leaves at once; the rest waits in this process. None if they leave as fast
     /// as the system takes them.
     pub datagram_bytes_per_s: Option<u64>,
-    /// How many bytes of datagrams may wait to be sent when the network or the rate takes no more; more are lost.
+    /// How many bytes of datagrams may wait to be sent when the network or the rate takes no more; more are lost. Where
+    /// there is a rate, no more than leaves in a fifth of a second wait, or 256 KiB.
     pub datagram_queue_bytes_max: usize,
     /// How many bytes arriving datagrams may take until they are looked at; more are lost. The system
     /// may give less, which is remarked.

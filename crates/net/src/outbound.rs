@@ -21,6 +21,13 @@ use std::time::{Duration, Instant};
 /// How many datagrams one system call sends.
 const BATCH: usize = 32;
 
+/// Where datagrams leave at a rate, how long the last one that waits has to wait at most, in parts of a second: a protocol
+/// that hears nothing for longer sends it again.
+const QUEUED_PART: usize = 5;
+
+/// How many bytes may wait at least, however low the rate is.
+const QUEUED_BYTES_MIN: usize = 256 << 10;
+
 /// How long to wait when the socket takes no more.
 const PAUSE: Duration = Duration::from_micros(200);
 
@@ -75,7 +82,7 @@ impl Outbound {
         Self {
             sender,
             datagram_bytes: options.datagram_bytes,
-            waiting_max: (options.datagram_queue_bytes_max / options.datagram_bytes).max(BATCH),
+            waiting_max: (queue_bytes_max(options) / options.datagram_bytes).max(BATCH),
             targets: addresses.map(target).collect(),
             begun: Vec::new(),
             waiting: VecDeque::new(),
@@ -153,6 +160,14 @@ impl Outbound {
         (target.address, target.raw, target.remarked) = (to, to.as_any(), false);
     }
 
+    /// A datagram is complete, and is the next one that leaves. Those that ask who hears an address are few and small, and
+    /// must not wait behind a load: unanswered, they would have each datagram sent to each process alone, and so make the
+    /// load many times as much.
+    fn enqueue_first(&mut self, target: usize, mut datagram: Vec<u8>) {
+        complete(&mut datagram);
+        self.waiting.push_front((target, datagram));
+    }
+
     /// Tells a process that this one has started.
     pub(crate) fn knock(&mut self, target: usize) {
         let mut buffer = self.buffer();
@@ -164,14 +179,14 @@ impl Outbound {
     pub(crate) fn probe(&mut self, target: usize, probe: Probe) {
         let mut buffer = self.buffer();
         self.sender.probe(probe, &mut buffer);
-        self.enqueue(target, buffer);
+        self.enqueue_first(target, buffer);
     }
 
     /// Answers a process's probe.
     pub(crate) fn echo(&mut self, echo: ProbeEcho) {
         let mut buffer = self.buffer();
         self.sender.echo(echo.probe, echo.incarnation, &mut buffer);
-        self.enqueue(echo.to.index(), buffer);
+        self.enqueue_first(echo.to.index(), buffer);
     }
 
     fn buffer(&mut self) -> Vec<u8> {
@@ -342,6 +357,12 @@ impl Outbound {
     }
 }
 
+/// How many bytes of datagrams may wait to be sent.
+fn queue_bytes_max(options: &NetOptions) -> usize {
+    let paced = options.datagram_bytes_per_s.map_or(usize::MAX, |rate| rate as usize / QUEUED_PART);
+    options.datagram_queue_bytes_max.min(paced.max(QUEUED_BYTES_MIN))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -460,5 +481,21 @@ mod tests {
         std::thread::sleep(until.saturating_duration_since(Instant::now()));
         out.retry(&socket, until, &mut told);
         assert!(1000 - out.waiting.len() > left, "time has paid for more");
+    }
+
+    #[test]
+    fn a_probe_leaves_before_the_load_and_a_low_rate_has_a_short_queue() {
+        let (mut out, _) = blocked(1 << 20);
+        (0..3).for_each(|_| out.enqueue(0, vec![7; 150]));
+        out.probe(1, Probe { group: amcast_core::Gid(0), number: 7 });
+        let first = read_datagram(&out.waiting[0].1);
+        assert!(matches!(first, Ok((_, DatagramBody::Probe(Probe { number: 7, .. })))));
+        let bytes = |rate| {
+            let datagram_bytes_per_s = rate;
+            queue_bytes_max(&NetOptions { datagram_bytes_per_s, ..NetOptions::default() })
+        };
+        assert_eq!([None, Some(10 << 30)].map(bytes), [8 << 20; 2]);
+        assert_eq!(bytes(Some(10_000_000)), 2_000_000);
+        assert_eq!(bytes(Some(1)), QUEUED_BYTES_MIN);
     }
 }
