@@ -221,7 +221,7 @@ impl Inbound {
         let (sender, body) = match datagram.and_then(read_datagram) {
             Ok(read) => read,
             Err(why) => {
-                // Behind one that has no sound head nothing can be told apart.
+                // Behind one that has no sound head no other one is found.
                 self.joined.start = if datagram.is_ok() { end } else { self.joined.end };
                 told.counts.datagrams_strange += u64::from(why == NotDatagram::Stranger);
                 told.counts.datagrams_malformed += u64::from(why == NotDatagram::Malformed);

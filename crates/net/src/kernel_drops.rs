@@ -52,6 +52,7 @@ mod tests {
 
     #[test]
     fn the_drops_of_all_its_sockets_are_added_up() {
+        let _limit = amcast_test_policy::time_limit();
         assert_eq!(drops_of(TEXT, &[4711]), Some(7));
         assert_eq!(drops_of(TEXT, &[4712, 4711]), Some(27));
         assert_eq!(drops_of(TEXT, &[4711, 1]), None, "nothing is told of the other one");

@@ -392,6 +392,7 @@ mod tests {
 
     #[test]
     fn messages_share_datagrams_as_far_as_they_fit() {
+        let _limit = amcast_test_policy::time_limit();
         let (mut out, socket) = blocked(1 << 20);
         let mut told = CarrierEvents::default();
         for i in 0..10_u8 {
@@ -415,6 +416,7 @@ mod tests {
 
     #[test]
     fn what_the_queue_does_not_hold_is_counted_and_lost() {
+        let _limit = amcast_test_policy::time_limit();
         let (mut out, socket) = blocked(0);
         let mut told = CarrierEvents::default();
         out.put(&socket, 0, &vec![7; (BYTES - HEAD_BYTES - PIECE_BYTES) * (BATCH + 5)], &mut told);
@@ -424,6 +426,7 @@ mod tests {
 
     #[test]
     fn only_equal_ones_to_one_place_are_segments_of_one_datagram() {
+        let _limit = amcast_test_policy::time_limit();
         let (mut out, _) = blocked(1 << 20);
         let lengths = [(0, 150), (0, 150), (0, 60), (0, 60), (1, 60), (1, 70), (0, 70)];
         for (target, length) in lengths {
@@ -445,6 +448,7 @@ mod tests {
 
     #[test]
     fn where_the_system_cuts_nothing_all_are_sent_one_by_one() {
+        let _limit = amcast_test_policy::time_limit();
         let (mut out, unix) = blocked(1 << 20);
         let mut told = CarrierEvents::default();
         (0..3).for_each(|_| out.enqueue(0, vec![7; 150]));
@@ -468,6 +472,7 @@ mod tests {
 
     #[test]
     fn what_the_rate_does_not_pay_for_waits_and_says_until_when() {
+        let _limit = amcast_test_policy::time_limit();
         let (mut out, socket) = blocked(1 << 20);
         out.blocked_until = None;
         out.pace = Some(DatagramPace::new(1_000_000, Instant::now()));
@@ -485,6 +490,7 @@ mod tests {
 
     #[test]
     fn a_probe_leaves_before_the_load_and_a_low_rate_has_a_short_queue() {
+        let _limit = amcast_test_policy::time_limit();
         let (mut out, _) = blocked(1 << 20);
         (0..3).for_each(|_| out.enqueue(0, vec![7; 150]));
         out.probe(1, Probe { group: amcast_core::Gid(0), number: 7 });

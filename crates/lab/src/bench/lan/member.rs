@@ -329,7 +329,7 @@ impl LanSource {
         if !self.has_begun {
             self.next = Time::NEVER;
         } else if let Some(apart) = self.apart {
-            self.next = self.next + Span(1 + self.rng.below(2 * apart));
+            self.next += Span(1 + self.rng.below(2 * apart));
         }
         Some(&self.payload)
     }

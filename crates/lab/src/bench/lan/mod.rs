@@ -14,7 +14,7 @@ use super::Latency;
 use serde::{Deserialize, Serialize};
 
 /// The rate of each direction of each link, in bits of Ethernet frames per second: a rate that two cores fill with eight
-/// hosts, at which datagrams of 10 kB take just above 98 Mbit/s, for protocols are told a link in whole megabits.
+/// hosts, at which datagrams of 10 kB take just above 98 Mbit/s, since the rate of a link is set in whole megabits.
 pub const LAN_BITS_PER_S: u64 = 100_600_000;
 
 /// Bytes that wait in front of each direction of a link, as in the simulator.
