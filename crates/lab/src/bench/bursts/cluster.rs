@@ -3,6 +3,7 @@
 use super::{BurstRepeat, MEMBERS, WARM_UPS, warmed_up};
 use crate::bench::child_process::answers;
 use crate::bench::free_ports::free_addresses;
+use amcast_core::Entry;
 use amcast_core::parameters::PacketLane;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -67,10 +68,11 @@ pub(super) struct BurstReport {
 /// # Errors
 /// With what could not be set up, or that members delivered in different orders.
 pub fn run(
-    protocol: &str,
+    entry: &dyn Entry,
     wire: BurstMedium,
     bursts: &[usize],
 ) -> Result<Vec<BurstRepeat>, String> {
+    let protocol = entry.name();
     let bursts = warmed_up(bursts);
     let addresses: Vec<_> = free_addresses(MEMBERS)?.into_iter().map(|at| (at, at)).collect();
     let cluster_id = u64::from(addresses[0].0.port()) << 32 | u64::from(std::process::id());

@@ -6,8 +6,8 @@ use crate::bench::task;
 use amcast_core::messages::{Frames, MessageOutput};
 use amcast_core::parameters::{HEARTBEAT, LANE, SUSPECT};
 use amcast_core::{
-    Delivery, GroupSet, Input, Outbox, Output, Pid, Protocol, ProtocolEvent, ProtocolProcess, Span,
-    Time,
+    Delivery, Entry, GroupSet, Input, Outbox, Output, Pid, Protocol, ProtocolEvent,
+    ProtocolProcess, Span, Time,
 };
 use amcast_core::{Gid, Submission};
 use amcast_memory::{Idle, Idler, Pause, shorten_turns};
@@ -38,8 +38,8 @@ pub fn run() -> Result<(), String> {
     }
 }
 
-/// The settings of the protocols besides their defaults.
-pub fn settings(wire: BurstMedium) -> Vec<(String, String)> {
+/// The settings of a protocol besides its defaults: of these, those that it has.
+pub fn settings(entry: &dyn Entry, wire: BurstMedium) -> Vec<(String, String)> {
     let packet_bytes = match wire {
         BurstMedium::Tcp => "32768",
         // The datagram size of the loopback; smaller bursts would be sent one by one.
@@ -51,7 +51,8 @@ pub fn settings(wire: BurstMedium) -> Vec<(String, String)> {
     let packets =
         [LANE.setting(wire.lane()), ("packet_bytes".to_string(), packet_bytes.to_string())];
     let turn = ("burst".to_string(), WINDOW.to_string());
-    packets.into_iter().chain(patience).chain([turn]).collect()
+    let all = packets.into_iter().chain(patience).chain([turn]);
+    all.filter(|(name, _)| entry.about().params.iter().any(|param| param.name == name)).collect()
 }
 
 struct BurstMember {
@@ -77,7 +78,7 @@ impl BurstMember {
     fn start(task: &BurstTask) -> Result<Self, String> {
         let entry = amcast_protocols::catalog::find(&task.protocol).ok_or("no such protocol")?;
         let pid = Pid(task.me as u32);
-        let set = settings(task.wire);
+        let set = settings(entry, task.wire);
         let config = super::config(entry, &set).map_err(|e| e.to_string())?;
         let ProtocolProcess::Messages(protocol) =
             entry.build(pid, &config).map_err(|e| e.to_string())?

@@ -15,8 +15,10 @@ pub use cluster::{BurstMedium, run as run_on};
 pub use member::{run as run_member, settings};
 pub use simulated::run as run_simulated;
 
+use amcast::choose::enforced;
 use amcast_core::parameters;
-use amcast_core::{Config, ConfigError, Entry, RawConfig, Time};
+use amcast_core::{Config, ConfigError, Datagrams, Entry, RawConfig, Time};
+use amcast_protocols::catalog::CATALOG;
 use serde::{Deserialize, Serialize};
 
 /// Processes in the paper's measurements.
@@ -112,6 +114,20 @@ impl BurstPoint {
     }
 }
 
+/// The protocols that broadcast in total order: those whose promises are a specification of it.
+pub fn rows() -> impl Iterator<Item = &'static dyn Entry> {
+    CATALOG.iter().copied().filter(|entry| enforced(*entry).is_some())
+}
+
+/// Those of them that this transport can carry.
+pub fn rows_over(medium: BurstMedium) -> impl Iterator<Item = &'static dyn Entry> {
+    let carries = move |entry: &&dyn Entry| match medium {
+        BurstMedium::Tcp => true,
+        BurstMedium::Udp => entry.capabilities().datagrams != Datagrams::Never,
+    };
+    rows().filter(carries)
+}
+
 /// A group of [`MEMBERS`] in which a burst leaves at once.
 ///
 /// # Errors
@@ -179,6 +195,21 @@ impl BurstWatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_row_of_a_transport_takes_its_settings() {
+        let names = |medium| rows_over(medium).map(|row| row.name()).collect::<Vec<_>>();
+        let (tcp, udp) = (names(BurstMedium::Tcp), names(BurstMedium::Udp));
+        assert_eq!((tcp.len(), udp.len()), (13, 12), "{tcp:?} {udp:?}");
+        for medium in [BurstMedium::Tcp, BurstMedium::Udp] {
+            for row in rows_over(medium) {
+                let set = settings(row, medium);
+                config(row, &set).unwrap_or_else(|e| panic!("{}: {e}", row.name()));
+                let lane = set.iter().any(|(name, _)| parameters::LANE.param().name == name);
+                assert!(lane || !udp.contains(&row.name()), "{} is not told", row.name());
+            }
+        }
+    }
 
     #[test]
     fn latency_is_of_own_messages_and_throughput_of_whole_rounds() {

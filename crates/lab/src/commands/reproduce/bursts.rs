@@ -1,4 +1,4 @@
-//! `to-fig4` and `to-fig5`: latency and throughput of the ten protocols under bursts [TO 4.2], on real
+//! `to-fig4` and `to-fig5`: latency and throughput under bursts [TO 4.2] of all protocols that broadcast, on real
 //! processes of this machine and in the simulator; see [`crate::bench::bursts`]. With `--rivals` programs
 //! of others take turns with them: `versus.rs` compares.
 
@@ -9,14 +9,12 @@ use super::versus::{self, RivalComparison};
 use crate::bench::bursts::{
     BurstMedium, BurstPoint, BurstRepeat, MEMBERS, PAYLOAD_BYTES, ROUNDS, RepeatRange, WINDOW,
 };
-use crate::bench::bursts::{config, run_on, run_simulated, settings};
+use crate::bench::bursts::{config, rows, rows_over, run_on, run_simulated, settings};
 use crate::bench::rivals::{AbsentRival, Rival, RivalGroup};
 use crate::commands::Failure;
 use crate::commands::cores::{over_cores, progress};
 use amcast_core::Entry;
-use amcast_protocols::total::{
-    BB_RCAST_RCAST, PB_RCAST, PB_URCAST, SB_RCAST, TABLE_3, TotalOrderRow,
-};
+use amcast_protocols::total::{BB_RCAST_RCAST, PB_RCAST, PB_URCAST, SB_RCAST, TotalOrderRow};
 use maud::html;
 use serde_json::json;
 use std::sync::{Mutex, PoisonError};
@@ -46,8 +44,7 @@ const fn repeats(session: &ReproduceSession<'_>) -> usize {
 
 fn simulated(session: &ReproduceSession<'_>) -> Result<Vec<BurstPoint>, Failure> {
     let (bursts, repeats) = (bursts(session), repeats(session) as u64);
-    let jobs: Vec<_> =
-        TABLE_3.iter().flat_map(|row| bursts.iter().map(move |b| (*row, *b))).collect();
+    let jobs: Vec<_> = rows().flat_map(|row| bursts.iter().map(move |b| (row, *b))).collect();
     let points = Mutex::new(Vec::new());
     over_cores(jobs.len() as u64, &progress(jobs.len() as u64, "bursts"), |n| {
         let (row, burst) = jobs[n as usize];
@@ -90,8 +87,9 @@ fn on_the_wire(
     turns: &mut BurstTurns,
 ) -> Result<(), Failure> {
     let bursts = bursts(session);
+    let rows: Vec<_> = rows_over(wire).collect();
     let mut rivals = rivals(session, wire, turns);
-    let sides = TABLE_3.len() + rivals.len();
+    let sides = rows.len() + rivals.len();
     // By side, size and repeat.
     let mut seen: Vec<Vec<Vec<BurstRepeat>>> = vec![vec![Vec::new(); bursts.len()]; sides];
     let count = repeats(session) * sides;
@@ -99,9 +97,9 @@ fn on_the_wire(
     for turn in 0..repeats(session) {
         // Each begins once: what else the machine does meets all alike.
         for at in (0..sides).map(|at| (at + turn) % sides) {
-            let repeat = match TABLE_3.get(at) {
-                Some(row) => run_on(row.name(), wire, bursts),
-                None => rivals[at - TABLE_3.len()].1.run(bursts),
+            let repeat = match rows.get(at) {
+                Some(row) => run_on(*row, wire, bursts),
+                None => rivals[at - rows.len()].1.run(bursts),
             };
             let repeat = repeat.map_err(Failure::Failed)?;
             seen[at].iter_mut().zip(repeat).for_each(|(all, one)| all.push(one));
@@ -109,7 +107,7 @@ fn on_the_wire(
         }
     }
     bar.finish_and_clear();
-    let names = TABLE_3.iter().map(|row| row.name());
+    let names = rows.iter().map(|row| row.name());
     let names = names.chain(rivals.iter().map(|(rival, _)| rival.name()));
     for (name, seen) in names.zip(&seen) {
         let point = |(burst, all): (&usize, &Vec<BurstRepeat>)| {
@@ -117,8 +115,8 @@ fn on_the_wire(
         };
         turns.points.extend(bursts.iter().zip(seen).map(point));
     }
-    for ((rival, _), theirs) in rivals.iter().zip(&seen[TABLE_3.len()..]) {
-        let ours = TABLE_3.iter().zip(&seen);
+    for ((rival, _), theirs) in rivals.iter().zip(&seen[rows.len()..]) {
+        let ours = rows.iter().zip(&seen);
         for (n, &burst) in bursts.iter().enumerate() {
             let ours = ours.clone().map(|(row, seen)| (*row, &seen[n][..]));
             turns.versus.extend(versus::compare(*rival, burst, ours, &theirs[n]));
@@ -226,8 +224,10 @@ fn on(medium: &str) -> &'static str {
     }
 }
 
+/// Each of these settings is of the protocols that have the parameter.
 fn told(wire: BurstMedium) -> serde_json::Map<String, serde_json::Value> {
-    settings(wire).into_iter().map(|(name, value)| (name, value.into())).collect()
+    let all = rows_over(wire).flat_map(|row| settings(row, wire));
+    all.map(|(name, value)| (name, value.into())).collect()
 }
 
 fn account(

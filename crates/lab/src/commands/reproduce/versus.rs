@@ -6,7 +6,6 @@ use crate::bench::bursts::BurstRepeat;
 use crate::bench::rivals::Rival;
 use amcast::choose::enforced;
 use amcast_core::Entry;
-use amcast_protocols::total::TotalOrderRow;
 use maud::html;
 use serde::Serialize;
 
@@ -45,14 +44,14 @@ fn mean(all: &[BurstRepeat], of: impl Fn(&BurstRepeat) -> f64) -> f64 {
 pub(super) fn compare<'a>(
     rival: Rival,
     burst: usize,
-    ours: impl Iterator<Item = (&'static TotalOrderRow, &'a [BurstRepeat])>,
+    ours: impl Iterator<Item = (&'static dyn Entry, &'a [BurstRepeat])>,
     theirs: &[BurstRepeat],
 ) -> Option<RivalComparison> {
     let specification = rival.specification();
-    let enforces = |row: &TotalOrderRow| {
+    let enforces = |row: &dyn Entry| {
         enforced(row).is_some_and(|has| has.admits().within(specification.admits()))
     };
-    let ours: Vec<_> = ours.filter(|(row, _)| enforces(row)).collect();
+    let ours: Vec<_> = ours.filter(|(row, _)| enforces(*row)).collect();
     let per_second = |r: &BurstRepeat| r.per_second;
     let latency = |r: &BurstRepeat| r.latency_us;
     let fastest =

@@ -103,8 +103,10 @@ pub struct SimArgs {
     /// 60000000 with --vary, 100000 with --mutant over memory]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     settle_us: Option<u64>,
-    /// The same network for all, such as latency_us=40,loss_ppm=1000,mbit=100: microseconds that a
-    /// message takes, datagrams lost in a million, bandwidth of each process's port [drawn]
+    /// The same network for all, such as latency_us=40,loss_ppm=1000,mbit=100,buffer_kib=512:
+    /// microseconds that a message takes, datagrams lost in a million, bandwidth of each process's
+    /// port, kibibytes of datagrams that may wait for a port and for a busy process (more are lost;
+    /// 0: no limit) [drawn]
     #[arg(long, value_name = "NAME=VALUE,..", conflicts_with = "explore")]
     network: Option<network::Network>,
     /// A parameter of the protocol: `amcast config --explain`

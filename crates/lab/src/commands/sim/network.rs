@@ -5,7 +5,8 @@ use amcast_sim::CarrierModel;
 use std::fmt;
 use std::str::FromStr;
 
-/// A network that is the same for all: written as `latency_us=40,loss_ppm=1000,mbit=100`.
+/// A network that is the same for all: written as
+/// `latency_us=40,loss_ppm=1000,mbit=100,buffer_kib=512`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::commands) struct Network {
     /// How long a message takes, in microseconds.
