@@ -175,7 +175,7 @@ mod tests {
         let token = [repeat(20.0, 500.0), repeat(40.0, 500.0)];
         let strong = [repeat(50.0, 600.0), repeat(50.0, 600.0)];
         let ours = || {
-            let rows: [(&'static TotalOrderRow, &[BurstRepeat]); 3] =
+            let rows: [(&'static dyn Entry, &[BurstRepeat]); 3] =
                 [(&BB_RCAST_RCAST, &weak), (&PB_RCAST, &token), (&SB_URCAST, &strong)];
             rows.into_iter()
         };
