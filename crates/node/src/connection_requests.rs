@@ -40,6 +40,7 @@ mod tests {
     use amcast_core::{Param, RawConfig};
 
     const PARAMS: &[Param] = &[LANE.param(), DETECTOR.param()];
+    const LINKED: &[Param] = &[LINK.param()];
 
     #[test]
     fn what_a_protocol_is_set_to_is_asked_of_its_node() {
@@ -53,7 +54,7 @@ mod tests {
         assert!(asks(&[("lane", "multicast")]).multicast);
         assert!(asks(&[("detector", "connections")]).proof_of_death);
         let raw = RawConfig { groups: 1, clients: 0, ..RawConfig::default() };
-        let asks = ConnectionRequests::of(&raw.check(&[LINK.param()]).unwrap());
+        let asks = ConnectionRequests::of(&raw.check(LINKED).unwrap());
         assert_eq!(asks.datagram_bytes_per_s, Some(942 * 125_000));
         assert!(group_address(0xffff_ffff_ffff).ip().is_multicast());
     }

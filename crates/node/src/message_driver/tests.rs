@@ -15,7 +15,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 /// The usual requirements of protocols.
-const ASKS: ConnectionRequests = ConnectionRequests { multicast: false, proof_of_death: false };
+const ASKS: ConnectionRequests =
+    ConnectionRequests { multicast: false, proof_of_death: false, datagram_bytes_per_s: None };
 
 const GROUPS: usize = 2;
 const NODES: usize = 3;
