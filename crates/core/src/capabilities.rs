@@ -62,6 +62,12 @@ pub struct Capabilities {
     /// Drivers: `amcast up` and `amcast node` start no cluster of a protocol without it.
     /// The protocol owes: while a majority of each group works, each multicast message is delivered.
     pub crash_tolerance: bool,
+    /// Whether all promises are kept where a process that lives is taken for failed, as a partition or a long pause makes
+    /// it seem, so that services may be built on it.
+    ///
+    /// Drivers: `amcast up` and `amcast node` start no cluster of a protocol without it.
+    /// The protocol owes: its promises, whatever [`Oracle`](crate::step::Oracle) it hears from.
+    pub suspicion_tolerance: bool,
     /// The messages of it that may be sent as datagrams: the parameter [`LANE`](crate::parameters::LANE) says
     /// whether they are.
     ///
@@ -119,6 +125,7 @@ impl Capabilities {
         durability: Durability::Volatile,
         state_transfer: false,
         crash_tolerance: false,
+        suspicion_tolerance: false,
         datagrams: Datagrams::Never,
     };
 
@@ -134,6 +141,7 @@ impl Capabilities {
             Capability::SyncedLog => self.durability == Durability::Synced,
             Capability::StateTransfer => self.state_transfer,
             Capability::CrashTolerance => self.crash_tolerance,
+            Capability::SuspicionTolerance => self.suspicion_tolerance,
             Capability::Datagrams => self.datagrams >= Datagrams::Unicast,
             Capability::IpMulticast => self.datagrams == Datagrams::Multicast,
         }
@@ -174,6 +182,9 @@ capabilities! {
     StateTransfer = "state transfer", "gives a replica that misses state no other one's";
     CrashTolerance = "crash tolerance",
         "assumes that no process crashes, which nobody can promise of real ones";
+    SuspicionTolerance = "suspicion tolerance",
+        "assumes a perfect failure detector: a partition, in which nodes that live seem to have failed, makes two orders of \
+         one group";
     Datagrams = "datagrams", "runs on streams only";
     IpMulticast = "IP multicast", "sends no datagram to a whole group";
 }

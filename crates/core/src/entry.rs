@@ -55,6 +55,15 @@ pub trait Entry: Sync {
         None
     }
 
+    /// Refuses the entry for a service on real processes: some of them crash, and some that live seem to have failed.
+    ///
+    /// # Errors
+    /// The capability that is missing.
+    fn require_service(&self) -> Result<(), MissingCapability> {
+        self.require(Capability::CrashTolerance)?;
+        self.require(Capability::SuspicionTolerance)
+    }
+
     /// Values in which simulations by the thousand try its own parameters: small ones, so that rare events show
     /// soon, and the usual one. A value that cannot be in a cluster of some shape is not tried there.
     fn trials(&self) -> &'static Trials {
@@ -104,6 +113,9 @@ pub enum Assumption {
     /// In each group a majority of replicas works at any time, counting one that restarted as
     /// failed until it is fit again ([`Protocol::fit`]).
     MajorityFit,
+    /// In each group one replica works at any time that has the group's state; one that restarted counts as failed until
+    /// it is fit again ([`Protocol::fit`]).
+    OneFit,
     /// Streams between processes that live do not break.
     StreamsHold,
     /// Nothing is sent as a datagram that may not be lost: only streams are used.

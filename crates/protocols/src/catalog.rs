@@ -29,7 +29,9 @@ macro_rules! protocols {
                 AB_URCAST => mutants::of::UA_SUTO,
                 PB_RCAST => mutants::of::PLAIN_NUA_WUTO,
                 PB_URCAST => mutants::of::UA_SUTO;
-            mod fastcast: FastCast => FastCastMutant::INFO;
+            mod fastcast:
+                FastCast => FastCastMutant::INFO,
+                FastCastPerfect => FastCastMutant::INFO;
             mod lcr: Lcr => LcrMutant::INFO;
             mod ring_paxos_multicast: RingPaxosMulticast => RingPaxosMutant::INFO;
         }

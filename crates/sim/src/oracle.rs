@@ -276,17 +276,21 @@ impl SimulatedRun<'_> {
     /// Whether the group of `p` can do without it.
     fn is_spared(&self, p: Pid) -> bool {
         let process = &self.procs[p.index()];
-        // A process that keeps a log may die independently of the others.
-        let needed = self.assumes(Assumption::MajorityFit)
-            && !self.entry.capabilities().durability.has_log();
-        let Some(group) = process.group.filter(|_| needed) else { return true };
+        let least = match () {
+            // A process that keeps a log may die independently of the others.
+            () if self.entry.capabilities().durability.has_log() => 0,
+            () if self.assumes(Assumption::MajorityFit) => self.cluster.quorum(),
+            () if self.assumes(Assumption::OneFit) => 1,
+            () => 0,
+        };
+        let Some(group) = process.group.filter(|_| least > 0) else { return true };
         let working = |q: &Pid| {
             let process = &self.procs[q.index()];
             let stays = process.doomed.is_none() && process.leaving.is_none();
             *q != p && process.alive() && process.fit && stays
         };
         let left = self.cluster.members(group).filter(working).count();
-        left >= self.cluster.quorum()
+        left >= least
     }
 
     /// A process dies.

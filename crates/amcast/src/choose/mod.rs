@@ -105,7 +105,7 @@ pub fn enforced(entry: &dyn Entry) -> Option<Specification> {
     Specification::ALL.into_iter().find(promised)
 }
 
-/// Protocols of one group that enforce `spec` or more, the fastest over `medium` first, by the
+/// Protocols of one group that enforce `spec` or more and may serve on real processes, the fastest over `medium` first, by the
 /// measurements kept with the project.
 pub fn broadcast(spec: Specification, medium: MeasuredMedium) -> Vec<Candidate> {
     broadcast_by(MEASURED, spec, medium).expect("the kept file is tested")
@@ -123,6 +123,7 @@ pub fn broadcast_by(
     let measured: MeasuredFigure = serde_json::from_str(measured)?;
     let mut all: Vec<Candidate> = CATALOG
         .iter()
+        .filter(|entry| entry.require_service().is_ok())
         .filter_map(|entry| {
             let has = enforced(*entry)?;
             // `spec` admits all that this specification lets faulty processes do [TO 2.4].

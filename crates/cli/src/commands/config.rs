@@ -335,7 +335,6 @@ fn explained(entry: &dyn Entry) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amcast_core::Capability;
 
     #[test]
     fn the_explained_file_is_a_cluster_file() {
@@ -351,7 +350,7 @@ mod tests {
             assert_eq!((file.shards, file.clients, &file.overlay), (shards, 8, &usual.overlay));
             assert_eq!((&*file.protocol, &file.set), (entry.name(), &usual.set));
             // `amcast config check` accepts it as it is; a protocol that survives no crash has one replica, and is not served.
-            if entry.require(Capability::CrashTolerance).is_ok() {
+            if entry.require_service().is_ok() {
                 file.check(entry).unwrap_or_else(|e| panic!("{}: {e}", entry.name()));
             }
             let network = entry.about().medium == MediumKind::Messages;

@@ -68,6 +68,7 @@ const fn assumption(assumption: Assumption) -> &'static str {
     match assumption {
         Assumption::NoCrash => "no process crashes",
         Assumption::MajorityFit => "a majority of each group works at any time",
+        Assumption::OneFit => "a process of each group that has its state works at any time",
         Assumption::StreamsHold => "streams between processes that live do not break",
         Assumption::StreamsOnly => "only streams are used, and they lose nothing",
         Assumption::PerfectDetector => "failure detectors never suspect a process that lives",

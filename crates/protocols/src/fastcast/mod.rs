@@ -84,6 +84,7 @@ mod member;
 mod message;
 mod mutants;
 mod pace;
+mod perfect;
 mod sequence;
 #[cfg(test)]
 mod tests;
@@ -109,6 +110,7 @@ pub use member::{INCREASE_BEGINS, INCREASE_ENDS};
 pub(crate) use message::FastCastMessage;
 #[cfg(feature = "mutants")]
 pub(crate) use mutants::FastCastMutant;
+pub use perfect::FastCastPerfect;
 
 /// Bytes of one member's casts that are on the way at a time, at most, where nothing else holds back a sender of
 /// datagrams: about what the buffers of a socket take. The share of the bandwidth is the tighter bound, most often.
@@ -134,6 +136,14 @@ static PARAMS: &[Param] = group_params!(
     [ACK_US, PACKET_BYTES, BATCH_BYTES, LINK.param(), DEMAND_US]
 );
 
+/// Those of the entry whose detector is given.
+static PERFECT_PARAMS: &[Param] = group_params!(
+    FastCastMutant,
+    [LANE],
+    [],
+    [ACK_US, PACKET_BYTES, BATCH_BYTES, LINK.param(), DEMAND_US]
+);
+
 static ABOUT: About = About {
     summary: "Uniform broadcast in total order: all members send at once, each within its share of the bandwidth, and \
               a leader broadcasts numbers; TO(UA,SUTO).",
@@ -143,6 +153,7 @@ static ABOUT: About = About {
         views: true,
         state_transfer: true,
         crash_tolerance: true,
+        suspicion_tolerance: true,
         datagrams: Datagrams::Multicast,
         ..Capabilities::NONE
     },
@@ -177,17 +188,19 @@ impl Entry for FastCast {
     }
 
     fn trials(&self) -> &'static Trials {
-        &[
-            ("batch_bytes", &["4096", "4096", "64"]),
-            ("link_mbps", &["942", "10", "4"]),
-            ("demand_us", &["5000", "200"]),
-        ]
+        TRIALS
     }
 
     fn show(&self, bytes: &[u8]) -> String {
         show_packet(bytes)
     }
 }
+
+static TRIALS: &Trials = &[
+    ("batch_bytes", &["4096", "4096", "64"]),
+    ("link_mbps", &["942", "10", "4"]),
+    ("demand_us", &["5000", "200"]),
+];
 
 fn settings(me: Pid, config: &Config) -> FastCastSettings {
     let link = LINK.get(config).kilobytes_per_s();

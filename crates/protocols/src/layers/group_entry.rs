@@ -2,7 +2,7 @@
 //! them have, the settings of the layer from these, and packets as text. A protocol adds parameters of its own, and
 //! the sizes of its casts ([`CastLimits`]).
 
-use super::vsync::{Dissemination, Vsync, VsyncMutant, VsyncPacket, VsyncSettings};
+use super::vsync::{Dissemination, ViewQuorum, Vsync, VsyncMutant, VsyncPacket, VsyncSettings};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -44,15 +44,24 @@ pub(crate) const BATCH_BYTES: Param = Param {
 };
 
 /// The parameters of an entry on virtual synchrony: those of all, between them the transport of packets if it can be
-/// chosen, then its own, and last its mutants.
+/// chosen, and the detector, then its own, and last its mutants. One whose detector is given has none to choose: an empty
+/// list before its own says so.
 macro_rules! group_params {
     ($mutant:ty, [$($lane:expr)?], [$($own:expr),+ $(,)?]) => {
+        $crate::layers::group_entry::group_params!(
+            $mutant,
+            [$($lane)?],
+            [amcast_core::parameters::DETECTOR],
+            [$($own),+]
+        )
+    };
+    ($mutant:ty, [$($lane:expr)?], [$($detector:expr)?], [$($own:expr),+ $(,)?]) => {
         &[
             amcast_core::parameters::WINDOW.param(),
             amcast_core::parameters::WINDOW_BYTES.param(),
             amcast_core::parameters::PAYLOAD_MAX.param(),
             $($lane.param(),)?
-            amcast_core::parameters::DETECTOR.param(),
+            $($detector.param(),)?
             amcast_core::parameters::HEARTBEAT.param(),
             amcast_core::parameters::SUSPECT.param(),
             amcast_core::parameters::RETRY.param(),
@@ -143,7 +152,8 @@ pub(crate) fn layer_settings(
         dissemination: transport.dissemination,
         heartbeat: HEARTBEAT.get(config),
         suspect: SUSPECT.get(config),
-        told_who_failed: DETECTOR.get(config) == Detector::Connections,
+        told_who_failed: DETECTOR.find(config) == Some(Detector::Connections),
+        quorum: ViewQuorum::Majority,
         retry: RETRY.get(config),
         ack: Span::micros(config.get(&ACK_US)),
         link: None,

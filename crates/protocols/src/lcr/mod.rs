@@ -123,6 +123,7 @@ static ABOUT: About = About {
         views: true,
         state_transfer: true,
         crash_tolerance: true,
+        suspicion_tolerance: true,
         ..Capabilities::NONE
     },
     promises: &[

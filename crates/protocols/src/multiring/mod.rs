@@ -212,6 +212,7 @@ macro_rules! row {
                     durability: $storage.durability(),
                     state_transfer: true,
                     crash_tolerance: true,
+                    suspicion_tolerance: true,
                     ..Capabilities::NONE
                 },
                 promises: &[

@@ -145,6 +145,7 @@ static ABOUT: About = About {
         views: true,
         state_transfer: true,
         crash_tolerance: true,
+        suspicion_tolerance: true,
         datagrams: Datagrams::Multicast,
         ..Capabilities::NONE
     },

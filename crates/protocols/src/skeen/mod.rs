@@ -103,6 +103,7 @@ static ABOUT: About = About {
     capabilities: Capabilities {
         several_groups: true,
         senders: Senders::Clients,
+        suspicion_tolerance: true,
         ..Capabilities::NONE
     },
     promises: &[

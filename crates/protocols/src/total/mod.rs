@@ -188,6 +188,7 @@ macro_rules! row {
                     views: true,
                     state_transfer: true,
                     crash_tolerance: true,
+                    suspicion_tolerance: true,
                     datagrams: Datagrams::Multicast,
                     ..Capabilities::NONE
                 },

@@ -104,6 +104,7 @@ static ABOUT: About = About {
         senders: Senders::Clients,
         state_transfer: true,
         crash_tolerance: true,
+        suspicion_tolerance: true,
         ..Capabilities::NONE
     },
     promises: &[

@@ -14,7 +14,7 @@ use amcast_test_policy::protocol_is_tested;
 use observed::observe;
 use recorder::claiming;
 
-const FIELDS: [&str; 8] = [
+const FIELDS: [&str; 9] = [
     "several_groups",
     "senders",
     "views",
@@ -22,6 +22,7 @@ const FIELDS: [&str; 8] = [
     "durability",
     "state_transfer",
     "crash_tolerance",
+    "suspicion_tolerance",
     "datagrams",
 ];
 
@@ -42,6 +43,7 @@ fn differences(entry: &'static dyn Entry) -> Vec<&'static str> {
         says.durability == is.durability,
         says.state_transfer == is.state_transfer,
         says.crash_tolerance == is.crash_tolerance,
+        says.suspicion_tolerance == is.suspicion_tolerance,
         says.datagrams == is.datagrams,
     ];
     FIELDS.into_iter().zip(same).filter(|(_, same)| !same).map(|(name, _)| name).collect()
@@ -85,6 +87,7 @@ fn opposite(of: &Capabilities) -> Capabilities {
         },
         state_transfer: !of.state_transfer,
         crash_tolerance: !of.crash_tolerance,
+        suspicion_tolerance: !of.suspicion_tolerance,
         datagrams: match of.datagrams {
             Datagrams::Never => Datagrams::Multicast,
             Datagrams::Unicast | Datagrams::Multicast => Datagrams::Never,

@@ -4,11 +4,12 @@
 //! try it.
 
 use crate::recorder::{ProcessRecord, claiming, recorded};
+use amcast_check::{History, check};
 use amcast_core::parameters::{LANE, PacketLane};
 use amcast_core::trace::TraceEvent;
 use amcast_core::{
-    Capabilities, Config, Datagrams, Durability, Entry, Gid, GroupSet, RawConfig, Senders, Span,
-    Time,
+    Capabilities, Config, Datagrams, Durability, Entry, Gid, GroupSet, Pid, RawConfig, Senders,
+    Span, Time,
 };
 use amcast_protocols::trial;
 use amcast_sim::chooser::Chooser;
@@ -29,6 +30,7 @@ pub(crate) fn observe(entry: &'static dyn Entry) -> Capabilities {
         durability,
         state_transfer: state_transfer(entry, durability),
         crash_tolerance: crash_tolerance(entry),
+        suspicion_tolerance: suspicion_tolerance(entry),
         datagrams: datagrams(entry),
     }
 }
@@ -179,6 +181,29 @@ fn crash_tolerance(entry: &'static dyn Entry) -> bool {
     let fault = Fault::Crash { p, mid_step: false, down: None };
     let (report, _) = struck(entry, Capabilities::NONE, &config, fault);
     report.settled() && report.crashes == 1 && report.deliveries > 0
+}
+
+/// Whether all promises are kept where one replica is partitioned away for a while: it and the others take each other for
+/// failed, and all of them work.
+fn suspicion_tolerance(entry: &'static dyn Entry) -> bool {
+    let config = one_group(entry);
+    let all: Vec<Pid> = config.cluster().members(Gid(0)).collect();
+    let others = all.iter().copied().skip(1);
+    let apart = others.flat_map(|other| [(all[0], other), (other, all[0])]);
+    let span = Span::millis(4);
+    let faults = apart.map(|(to, of)| Fault::Suspicion { to, of, span });
+    let faults = faults.chain([Fault::Partition { side: vec![all[0]], both: true, span }]);
+    let strikes = faults.map(|fault| Strike { at: FaultTime::Time(Time(500_000)), fault });
+    let (claimed, _) = claiming(entry, Capabilities::NONE);
+    let settings = RunSettings { messages: 60, ..settings() };
+    let mut plan = RunPlan::draw(claimed, &config, &settings, &mut Chooser::seeded(1));
+    plan.strikes.extend(strikes);
+    let mut history = History::new();
+    let mut push = |event: &TraceEvent<'_>| {
+        history.push_event(event, config.cluster()).expect("the events are sound");
+    };
+    run_plan(claimed, &config, plan, 0, &mut push).expect("the cluster is built");
+    check(&history, entry.about().promises).all_hold()
 }
 
 /// The messages that are sent as datagrams, with packets asked to travel on any transport.

@@ -80,7 +80,7 @@ static ABOUT: About = About {
     summary: "Total order within one group by a sequencer that never fails.",
     paper: "ours",
     medium: MediumKind::Messages,
-    capabilities: Capabilities::NONE,
+    capabilities: Capabilities { suspicion_tolerance: true, ..Capabilities::NONE },
     promises: &[
         Property::Validity,
         Property::UniformAgreement,

@@ -83,7 +83,7 @@ where
         self.casts.log.ack_own(self.group.me());
         let primary = PrimaryComponent(&self.group);
         if self.transfer.has_begun() && primary.is_primary() {
-            let quorum = primary.quorum();
+            let quorum = primary.holders();
             self.hand_over_arrivals(out);
             self.announce_stable(out);
             while let Some((sender, kept)) = self.casts.next(&self.group, quorum) {

@@ -102,7 +102,7 @@ mod view_change;
 
 pub(crate) use casts::STREAM_PART_BYTES;
 pub use packet::VsyncPacket;
-pub use settings::{Dissemination, VsyncMutant, VsyncSettings};
+pub use settings::{Dissemination, ViewQuorum, VsyncMutant, VsyncSettings};
 
 use agreement::{NONSENSE, PrimaryComponent, ViewAgreement};
 use alloc::vec::Vec;

@@ -16,6 +16,16 @@ pub enum Dissemination {
     Ring,
 }
 
+/// Who takes part in a change of views.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ViewQuorum {
+    /// A majority of the configured processes: a wrong suspicion costs a change of views, and no partition makes two orders.
+    Majority,
+    /// All members of the view that have not failed, however few they are [FastCast 3.4, figure 3]. A member that lives and
+    /// counts as failed makes a second order: this needs a perfect failure detector.
+    Survivors,
+}
+
 /// How the layer runs.
 #[derive(Clone, Debug)]
 pub struct VsyncSettings {
@@ -33,6 +43,8 @@ pub struct VsyncSettings {
     pub suspect: Span,
     /// Whether silence says nothing, and only an oracle knows who has failed: one that is perfect.
     pub told_who_failed: bool,
+    /// Who takes part in a change of views.
+    pub quorum: ViewQuorum,
     /// After how long without an answer a message is sent again, to begin with.
     pub retry: Span,
     /// How long an acknowledgement that nobody waits for may be held back.

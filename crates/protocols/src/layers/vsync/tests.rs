@@ -141,6 +141,7 @@ fn settings(me: u32) -> VsyncSettings {
         heartbeat: Span::millis(1),
         suspect: Span::millis(10),
         told_who_failed: false,
+        quorum: ViewQuorum::Majority,
         retry: Span::millis(2),
         ack: Span::micros(100),
         link: None,

@@ -5,6 +5,7 @@ use super::{
     AgreementStep, BlockedFor, PrimaryComponent, PromiserStatus, ViewAgreement, ViewBallot,
     ViewDecision, ViewProposal, instance,
 };
+use crate::layers::vsync::ViewQuorum;
 use crate::layers::vsync::casts::CastLog;
 use crate::layers::vsync::membership::GroupMembership;
 use crate::layers::vsync::packet::PacketItem;
@@ -328,6 +329,12 @@ impl ViewAgreement {
         let change = self.change.as_ref()?;
         let accepted = change.accepted.iter().filter(|a| **a).count();
         if accepted < PrimaryComponent(group).quorum() {
+            return None;
+        }
+        // Whatever survivors decide next, each of them knows of this.
+        let open = |m: &GroupMember| !change.accepted[m.pid.index()] && !group.failed(*m);
+        let are_all_asked = group.settings.quorum == ViewQuorum::Survivors;
+        if are_all_asked && group.view.members.iter().any(open) {
             return None;
         }
         let ViewProposal { members, cut } = change.proposal.clone()?;

@@ -39,6 +39,7 @@
 //! exclude so many that those who hear each other are no majority with the state any more. Then the group continues
 //! later, when each copy of the state has been silent for long, or when the links work again.
 
+use crate::layers::vsync::ViewQuorum;
 use crate::layers::vsync::membership::GroupMembership;
 use alloc::vec::Vec;
 use amcast_core::Pid;
@@ -77,9 +78,21 @@ pub(crate) fn holds_linked(all: u32, links: &[u32], least: usize) -> bool {
 pub(crate) struct PrimaryComponent<'a>(pub(crate) &'a GroupMembership);
 
 impl PrimaryComponent<'_> {
-    /// A majority of the configured processes.
+    /// How many processes a change of views takes, at least.
     pub(crate) const fn quorum(self) -> usize {
-        self.0.settings.processes / 2 + 1
+        match self.0.settings.quorum {
+            ViewQuorum::Majority => self.0.settings.processes / 2 + 1,
+            // Besides, no member that lives may be missing.
+            ViewQuorum::Survivors => 1,
+        }
+    }
+
+    /// How many members hold a cast that is handed over uniformly.
+    pub(crate) const fn holders(self) -> usize {
+        match self.0.settings.quorum {
+            ViewQuorum::Majority => self.quorum(),
+            ViewQuorum::Survivors => self.0.members.len(),
+        }
     }
 
     /// Whether this process hears a majority in its view: only then the group makes progress.
