@@ -49,6 +49,11 @@ pub struct NetworkModel {
     pub late: Delay,
     /// The additional delay between processes that are far apart.
     pub far: FarRegions,
+    /// Processes whose numbers differ by a multiple of this share a port, as those of several clusters on one host do;
+    /// 0: each has its own.
+    pub hosts: usize,
+    /// What others send over the same ports.
+    pub background: BackgroundTraffic,
     /// How long until an end of a connection hears that it broke.
     pub down: Delay,
     /// How long until a broken connection opens again, if nothing hinders it.
@@ -72,6 +77,8 @@ impl NetworkModel {
             late_ppm: 0,
             late: Delay::NONE,
             far: FarRegions::NONE,
+            hosts: 0,
+            background: BackgroundTraffic::NONE,
             down: Delay::Constant(delay),
             reconnect: Delay::Constant(delay),
         }
@@ -110,6 +117,58 @@ impl FarRegions {
     }
 }
 
+/// Traffic of strangers, which occupies a part of each port for a while, in both directions. It does not slow down; what
+/// finds the buffer of a port full is lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BackgroundTraffic {
+    /// How much of the rate of a port, in a million.
+    pub ppm: u64,
+    /// From when on.
+    pub from: Time,
+    /// Until when.
+    pub until: Time,
+}
+
+impl BackgroundTraffic {
+    /// There is none.
+    pub const NONE: Self = Self { ppm: 0, from: Time::ZERO, until: Time::ZERO };
+
+    /// How long what came between two moments occupies a port.
+    fn occupies(&self, since: Time, now: Time) -> Span {
+        let span = now.min(self.until).since(since.max(self.from));
+        Span(span.0 * self.ppm / 1_000_000)
+    }
+}
+
+/// One direction of a port.
+#[derive(Clone, Copy, Debug, Default)]
+struct PortQueue {
+    /// Until when it is busy.
+    until: Time,
+    /// Up to when the traffic of strangers is counted.
+    counted: Time,
+}
+
+impl PortQueue {
+    /// Counts the traffic of strangers until now, of which no more waits than `most`.
+    fn count(&mut self, now: Time, background: BackgroundTraffic, most: Option<Span>) {
+        let more = background.occupies(self.counted, now);
+        if more > Span::ZERO {
+            let waits = self.until.since(self.counted) + more;
+            let waits = Span(waits.0.saturating_sub(now.since(self.counted).0));
+            let held = self.until.since(now);
+            self.until = now + most.map_or(waits, |most| waits.min(most.max(held)));
+        }
+        self.counted = now;
+    }
+
+    /// A frame occupies it for so long, behind all that waits. Says until when.
+    fn take(&mut self, now: Time, time: Span) -> Time {
+        self.until = self.until.max(now) + time;
+        self.until
+    }
+}
+
 /// An input from the network to a process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NetworkEvent {
@@ -145,6 +204,9 @@ pub enum NetworkEvent {
 pub struct SimNetwork {
     model: NetworkModel,
     ends: Vec<PipeEnd>,
+    /// What leaves each port, and what arrives there.
+    leaving: Vec<PortQueue>,
+    arriving: Vec<PortQueue>,
     /// From each process (row) to each other.
     pipes: Vec<Pipe>,
     due: EventQueue<NetworkTimer>,
@@ -157,8 +219,6 @@ struct PipeEnd {
     alive: bool,
     /// How often it crashed.
     life: u32,
-    sends_until: Time,
-    receives_until: Time,
 }
 
 /// One direction between two processes.
@@ -193,11 +253,12 @@ impl SimNetwork {
     /// A network between `processes` processes, all alive and not connected yet; see
     /// [`SimNetwork::connect_all`].
     pub fn new(processes: usize, model: NetworkModel) -> Self {
-        let end =
-            PipeEnd { alive: true, life: 0, sends_until: Time::ZERO, receives_until: Time::ZERO };
+        let ports = if model.hosts == 0 { processes } else { model.hosts };
         Self {
             model,
-            ends: alloc::vec![end; processes],
+            ends: alloc::vec![PipeEnd { alive: true, life: 0 }; processes],
+            leaving: alloc::vec![PortQueue::default(); ports],
+            arriving: alloc::vec![PortQueue::default(); ports],
             pipes: alloc::vec![Pipe::default(); processes * processes],
             due: EventQueue::default(),
             heard: VecDeque::new(),
@@ -398,10 +459,26 @@ impl SimNetwork {
 
     /// When a frame has left the sender's port.
     fn leave_port(&mut self, now: Time, from: Pid, bytes: usize) -> Time {
-        let time = self.model.port_time(bytes);
-        let end = &mut self.ends[from.index()];
-        end.sends_until = end.sends_until.max(now) + time;
-        end.sends_until
+        let (time, background) = (self.model.port_time(bytes), self.model.background);
+        let port = self.port(from);
+        let queue = &mut self.leaving[port];
+        queue.count(now, background, None);
+        queue.take(now, time)
+    }
+
+    /// The port of a process.
+    const fn port(&self, p: Pid) -> usize {
+        if self.model.hosts == 0 { p.index() } else { p.index() % self.model.hosts }
+    }
+
+    /// The queue in front of a receiver's port.
+    fn arrivals(&mut self, now: Time, to: Pid) -> &mut PortQueue {
+        let NetworkModel { port_ps_per_byte, port_buffer, background, .. } = self.model;
+        let most = (port_buffer > 0).then(|| occupied(port_ps_per_byte, port_buffer));
+        let port = self.port(to);
+        let queue = &mut self.arriving[port];
+        queue.count(now, background, most);
+        queue
     }
 
     /// When a frame that left the port then has left the link to its receiver.
@@ -413,9 +490,9 @@ impl SimNetwork {
     }
 
     /// Whether so many bytes still find a place in front of the receiver's port.
-    fn has_place(&self, now: Time, to: Pid, bytes: usize) -> bool {
+    fn has_place(&mut self, now: Time, to: Pid, bytes: usize) -> bool {
         let NetworkModel { port_ps_per_byte: port, port_buffer: buffer, .. } = self.model;
-        let waits = self.ends[to.index()].receives_until.since(now);
+        let waits = self.arrivals(now, to).until.since(now);
         buffer == 0 || waits + self.model.port_time(bytes) <= occupied(port, buffer)
     }
 
@@ -438,9 +515,7 @@ impl SimNetwork {
                 return;
             }
             let time = self.model.port_time(bytes.len());
-            let end = &mut self.ends[to.index()];
-            end.receives_until = end.receives_until.max(now) + time;
-            let at = end.receives_until;
+            let at = self.arrivals(now, to).take(now, time);
             return self
                 .due
                 .push(at, NetworkTimer::Frame { from, to, stream, bytes, received: true });

@@ -6,6 +6,9 @@
 //! them in the same order. A member that needs less sends less first and announces it afterwards. A member that needs
 //! more announces it first, and sends more when all others have taken it into account.
 //!
+//! What a link carries (`B`) is configured in the paper. Here each member says what its own link carries at present
+//! (`capacity.rs`), by a message of the same order, and the shares are of the least of them.
+//!
 //! [`BandwidthAllocation`] sends and delivers nothing: its caller broadcasts what [`BandwidthAllocation::increase`] and
 //! [`BandwidthAllocation::decrease`] say, and reports what is delivered. Members are named by their rank in the view. The
 //! unit of all amounts is the caller's; the paper's tables are in Mb/s.
@@ -31,8 +34,8 @@ pub struct OngoingIncrease {
 pub struct BandwidthAllocation {
     /// The rank of this member (`p_i`).
     me: usize,
-    /// The rate that a network link carries (`B`).
-    link: u64,
+    /// The rate that the link of each member carries, by rank (`B`).
+    links: Vec<u64>,
     /// The requirement of each member, by rank (`bwRequirements`).
     requirements: Vec<u64>,
     /// How much this member may send (`currentBW`).
@@ -44,12 +47,29 @@ impl BandwidthAllocation {
     /// The allocation as a view of so many `members` begins: nobody requires anything.
     // [FC 4:1-6] all is 0, and no increase is announced
     pub fn new(me: usize, members: usize, link: u64) -> Self {
-        Self { me, link, requirements: alloc::vec![0; members], current: 0, ongoing: None }
+        let (links, requirements) = (alloc::vec![link; members], alloc::vec![0; members]);
+        Self { me, links, requirements, current: 0, ongoing: None }
     }
 
     /// How much this member may send (`currentBW`).
     pub const fn current(&self) -> u64 {
         self.current
+    }
+
+    /// The rate that every link carries: that of the one that carries the least.
+    pub fn link(&self) -> u64 {
+        self.links.iter().copied().min().unwrap_or(0)
+    }
+
+    /// The announcement of a member is delivered that its link carries so much now.
+    ///
+    /// # Errors
+    /// When there is no such member.
+    // Not in the paper
+    pub fn on_link(&mut self, from: usize, rate: u64) -> Result<(), &'static str> {
+        *self.links.get_mut(from).ok_or("the link of no member")? = rate;
+        self.current = self.allocation();
+        Ok(())
     }
 
     /// How much this member requires; an announced increase is not part of it before it is complete.
@@ -167,7 +187,7 @@ impl BandwidthAllocation {
         // Ascending: those that require the least are served first.
         let mut rivals = others.into_iter().skip(1);
         let mut open = self.requirements.len().saturating_sub(2) as u64 + 1;
-        let mut available = self.link;
+        let mut available = self.link();
         // [FC 4:37-44] a member that requires no more than an equal share gets that, and leaves the rest to the others
         loop {
             if own.saturating_mul(open) <= available {
@@ -193,7 +213,7 @@ impl BandwidthAllocation {
         let shares = (0..self.requirements.len()).map(|member| self.share_of(member));
         let (sum, least) = shares.fold((0, u64::MAX), |(sum, least), s| (sum + s, least.min(s)));
         let others = self.requirements.len().saturating_sub(1).max(1) as u64;
-        self.link.saturating_sub(sum - least.min(sum)) / others
+        self.link().saturating_sub(sum - least.min(sum)) / others
     }
 
     /// The announced increase, if there is one.

@@ -1,6 +1,7 @@
 //! A member of the group: batches, their order, and the bandwidth that it may use.
 
 use super::bandwidth::BandwidthAllocation;
+use super::capacity::{CapacitySettings, LinkCapacity};
 use super::message::FastCastMessage;
 use super::mutants::{self, FastCastMutant};
 use super::pace::{BatchPace, DemandChange};
@@ -34,6 +35,9 @@ pub const INCREASE_BEGINS: &str = "fastcast-increase-begins";
 /// See [`INCREASE_BEGINS`].
 pub const INCREASE_ENDS: &str = "fastcast-increase-ends";
 
+/// The mark of a member that takes its link to carry more or less than before.
+pub const CAPACITY_CHANGES: &str = "fastcast-capacity-changes";
+
 /// The outputs of a step.
 pub(super) type FastCastOutbox = Outbox<Groupcast<FastCastMessage>>;
 
@@ -59,6 +63,8 @@ pub(super) struct FastCastSettings {
     pub(super) link: u64,
     /// The time over which demand is measured.
     pub(super) demand: Span,
+    /// How the present rate of links is judged.
+    pub(super) capacity: CapacitySettings,
     pub(super) mutants: Mutants<FastCastMutant>,
 }
 
@@ -81,6 +87,8 @@ pub(super) struct FastCastMember {
     delivery: BatchDelivery,
     bandwidth: BandwidthAllocation,
     pace: BatchPace,
+    /// What the links carry, as far as this member sees it.
+    capacity: LinkCapacity,
 }
 
 impl FastCastMember {
@@ -102,6 +110,7 @@ impl FastCastMember {
             ),
             bandwidth: BandwidthAllocation::new(0, 1, set.link),
             pace: BatchPace::new(set.demand, set.link),
+            capacity: LinkCapacity::new(set.capacity, set.processes),
             set,
         }
     }
@@ -175,7 +184,7 @@ impl FastCastMember {
             left = true;
             self.pace.spend(self.now, self.bytes_on_the_wire(&batch));
             note_part(self.set.me, &batch, out);
-            self.cast(FastCastMessage::Data { batch }, out);
+            self.cast(FastCastMessage::Data { sent: self.now.0, batch }, out);
         }
         left
     }
@@ -204,6 +213,7 @@ impl FastCastMember {
         self.fresh = false;
         let left = self.send(out);
         self.measure(out);
+        self.judge_link(out);
         self.tell_numbers(left, out);
     }
 
@@ -224,6 +234,29 @@ impl FastCastMember {
         }
     }
 
+    /// Tells all what the own link carries, if that has changed as far as this member sees it.
+    fn judge_link(&mut self, out: &mut FastCastOutbox) {
+        let waits = self.own.sent() > 0;
+        if !self.blocked && self.capacity.measure(self.now, waits) {
+            out.note(Note::Mark(CAPACITY_CHANGES));
+            self.cast(FastCastMessage::Capacity { rate: self.capacity.rate() }, out);
+        }
+    }
+
+    /// A message of another member is handed over: how long it was on the way, and how much of the link it took.
+    fn note_delay(&mut self, from: Pid, message: &FastCastMessage) {
+        let (sent, bytes) = match message {
+            FastCastMessage::Ack => return,
+            FastCastMessage::Data { sent, batch } => {
+                (Some(Time(*sent)), self.bytes_on_the_wire(batch) as u64)
+            }
+            _ => (None, NUMBERS_BYTES),
+        };
+        if from != self.set.me {
+            self.capacity.handed_over(self.now, from.index(), sent, bytes);
+        }
+    }
+
     fn require_more(&mut self, amount: u64, out: &mut FastCastOutbox) {
         if self.bandwidth.increase(amount) {
             out.note(Note::Mark(INCREASE_BEGINS));
@@ -241,8 +274,10 @@ impl FastCastMember {
         message: FastCastMessage,
         out: &mut FastCastOutbox,
     ) -> Result<(), &'static str> {
+        self.note_delay(from, &message);
         let cast = match message {
-            FastCastMessage::Data { batch } => SequencedCast::Data(batch),
+            FastCastMessage::Data { batch, .. } => SequencedCast::Data(batch),
+            FastCastMessage::Capacity { rate } => SequencedCast::Capacity(rate),
             FastCastMessage::Increase { amount } => SequencedCast::Increase(amount),
             FastCastMessage::Decrease { amount } => SequencedCast::Decrease(amount),
             FastCastMessage::Numbers { first, of } if self.leader() == Some(from) => {
@@ -301,6 +336,12 @@ impl FastCastMember {
                 }
             }
             SequencedCast::Decrease(amount) => self.bandwidth.on_decrease(rank, amount)?,
+            // Nobody may make others send more than the links are configured to carry, or nothing.
+            SequencedCast::Capacity(rate) => {
+                let CapacitySettings { link, floor, .. } = self.set.capacity;
+                self.bandwidth.on_link(rank, rate.clamp(floor, link))?;
+                self.load.set_link(self.bandwidth.link());
+            }
         }
         self.follow_allocation(was_increasing, out);
         Ok(())
@@ -357,12 +398,17 @@ impl FastCastMember {
         self.numbers.along();
         let rank = view.rank(set.me).unwrap_or(0);
         self.bandwidth = BandwidthAllocation::new(rank, view.members.len(), set.link);
+        self.load.set_link(set.link);
+        self.capacity.restart();
         self.set_pace();
         let base = out.fill(|to| self.delivery.state().encode(to));
         out.ask(GroupcastOutput::Base(base));
         // An increase that the change of views interrupted begins anew, too.
         if interrupted {
             out.note(Note::Mark("fastcast-increase-interrupted"));
+        }
+        if self.capacity.rate() < set.link {
+            self.cast(FastCastMessage::Capacity { rate: self.capacity.rate() }, out);
         }
         if required > 0 {
             self.require_more(required, out);
@@ -423,8 +469,11 @@ impl Protocol for FastCastMember {
             Input::Medium(GroupcastInput::Block) => self.blocked = true,
             Input::Medium(GroupcastInput::Excluded) => self.excluded(),
             // [FC 2:13-14] the leader numbers a message as soon as it has it
-            Input::Medium(GroupcastInput::Received(from)) if self.leads() => {
-                self.arrived(from);
+            Input::Medium(GroupcastInput::Received(from)) => {
+                self.capacity.arrived(now, from.index());
+                if self.leads() {
+                    self.arrived(from);
+                }
             }
             Input::Medium(GroupcastInput::From(from, message)) => {
                 if let Err(why) = self.hear(from, message, out) {
@@ -454,7 +503,7 @@ impl Protocol for FastCastMember {
             true => Time::NEVER,
             false => self.pace.measures_at(),
         };
-        let at = send.min(measure).min(self.numbers.at());
+        let at = send.min(measure).min(self.numbers.at()).min(self.capacity.measures_at());
         (at != Time::NEVER).then_some((at, WakeReason::Flush))
     }
 

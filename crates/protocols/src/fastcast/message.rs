@@ -8,8 +8,8 @@ use core::fmt;
 /// A message of a member. All but [`FastCastMessage::Numbers`] and [`FastCastMessage::Ack`] take a number in the order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum FastCastMessage {
-    /// Messages of the application at the sender (`Data`).
-    Data { batch: Batch },
+    /// Messages of the application at the sender (`Data`), which sends them at this time of its clock, in nanoseconds.
+    Data { sent: u64, batch: Batch },
     /// The sender requires so much more bandwidth, in kilobytes a second (`Incr`).
     Increase { amount: u64 },
     /// The sender requires so much less (`Decr`).
@@ -19,26 +19,30 @@ pub(crate) enum FastCastMessage {
     Numbers { first: u64, of: Vec<Pid> },
     /// The sender has taken the increase of the receiver into account (`Ack` of figure 4).
     Ack,
+    /// The link of the sender carries so much at present, in kilobytes a second.
+    Capacity { rate: u64 },
 }
 
 messages! {
     enum FastCastMessage {
-        1 => Data { batch },
+        1 => Data { sent, batch },
         2 => Increase { amount },
         3 => Decrease { amount },
         4 => Numbers { first, of },
         5 => Ack,
+        6 => Capacity { rate },
     }
 }
 
 impl fmt::Display for FastCastMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Data { batch } => write!(f, "messages of the sender, {batch:?}"),
+            Self::Data { batch, .. } => write!(f, "messages of the sender, {batch:?}"),
             Self::Increase { amount } => write!(f, "requires {amount} kB/s more"),
             Self::Decrease { amount } => write!(f, "requires {amount} kB/s less"),
             Self::Numbers { first, of } => write!(f, "numbers from {first} on for {of:?}"),
             Self::Ack => f.write_str("acknowledges the increase"),
+            Self::Capacity { rate } => write!(f, "has a link that carries {rate} kB/s"),
         }
     }
 }
@@ -55,11 +59,12 @@ mod tests {
         open.push(3, b"xyz");
         let batch = open.seal().expect("something is in it");
         let all = [
-            FastCastMessage::Data { batch },
+            FastCastMessage::Data { sent: 4, batch },
             FastCastMessage::Increase { amount: 800 },
             FastCastMessage::Decrease { amount: 500 },
             FastCastMessage::Numbers { first: 9, of: alloc::vec![Pid(2), Pid(2), Pid(0)] },
             FastCastMessage::Ack,
+            FastCastMessage::Capacity { rate: 700 },
         ];
         for message in all {
             let mut bytes = Vec::new();

@@ -65,6 +65,12 @@
 //! any bandwidth is slow, and never stuck. Requirements end with a view. In the next one each member requires anew what
 //! it had, and what it was about to have: a change of views in the middle of an increase leaves nothing behind.
 //!
+//! ## Traffic of others
+//! Over datagrams a member also judges what its link carries at present (`capacity.rs`): less than is configured when casts
+//! are late, by a queue or by a retransmission, and that goes on; then more again, a little at a time. It tells all by a
+//! cast, and the shares are of the least that any link carries. So capacity that strangers take is given up before much
+//! is lost, and taken back when they have gone; and several groups that share links come to shares of one link.
+//!
 //! # Limits
 //! A process has at most `window` own messages and `window_bytes` of payload not yet delivered there; beyond that it
 //! has no room. Pending casts and numbers are casts of the layer, which bounds them by its window; see there.
@@ -73,13 +79,15 @@
 //! Membership is by a majority, and not by a perfect detector alone; `detector = connections` chooses the paper's.
 //! Figure 3 delivers messages without numbers by their hash; here by seniority and in the order of the sender. Messages
 //! are named by sender and place, not by hash. Many numbers leave in one message. The paper's processes know what
-//! bandwidth they require; here it is measured. `N - 1` acknowledgements of an increase include none where a member is
+//! bandwidth they require; here it is measured. Their links carry the same at any time, and background traffic is future work
+//! of the paper [FastCast 5]. `N - 1` acknowledgements of an increase include none where a member is
 //! alone.
 //!
 //! # Read first
 //! `bandwidth.rs` and `sequence.rs`, which are pure rules, then `member.rs`.
 
 pub mod bandwidth;
+mod capacity;
 mod member;
 mod message;
 mod mutants;
@@ -99,13 +107,14 @@ use alloc::string::String;
 use amcast_core::config::ParamKind;
 use amcast_core::entry::Trials;
 use amcast_core::messages::Lane;
-use amcast_core::parameters::{LANE, LINK, PAYLOAD_MAX, WINDOW, WINDOW_BYTES};
+use amcast_core::parameters::{LANE, LINK, PAYLOAD_MAX, PacketLane, WINDOW, WINDOW_BYTES};
 use amcast_core::{
     About, Assumption, Capabilities, Config, ConfigError, Datagrams, Entry, MediumKind, Param, Pid,
     Property, ProtocolProcess, Span,
 };
+use capacity::CapacitySettings;
+pub use member::{CAPACITY_CHANGES, INCREASE_BEGINS, INCREASE_ENDS};
 use member::{FastCastMember, FastCastSettings};
-pub use member::{INCREASE_BEGINS, INCREASE_ENDS};
 #[cfg(feature = "fuzzing")]
 pub(crate) use message::FastCastMessage;
 #[cfg(feature = "mutants")]
@@ -130,10 +139,27 @@ const DEMAND_US: Param = Param {
     source: "ours; FastCast 4.2 measures 3.8 ms for an increase",
 };
 
+const QUEUE_US: Param = Param {
+    name: "queue_us",
+    kind: ParamKind::Number { default: 1_000, min: 0, max: 1_000_000 },
+    about: "How long datagrams may wait in queues of the network, in microseconds, besides one batch of each member, \
+            before members take the links to carry less than link_mbps. 0: they carry it at any time.",
+    cost: "Less gives way to the traffic of others sooner, and to chance delays, too.",
+    source: "ours; FastCast 5 leaves background traffic to future work",
+};
+
+const LINK_LEAST_PERCENT: Param = Param {
+    name: "link_least_percent",
+    kind: ParamKind::Number { default: 10, min: 1, max: 100 },
+    about: "How much of link_mbps members use at least, in hundredths, whatever the traffic of others takes.",
+    cost: "More leaves less to others, and loses datagrams where they do not give way.",
+    source: "ours",
+};
+
 static PARAMS: &[Param] = group_params!(
     FastCastMutant,
     [LANE],
-    [ACK_US, PACKET_BYTES, BATCH_BYTES, LINK.param(), DEMAND_US]
+    [ACK_US, PACKET_BYTES, BATCH_BYTES, LINK.param(), DEMAND_US, QUEUE_US, LINK_LEAST_PERCENT,]
 );
 
 /// Those of the entry whose detector is given.
@@ -141,7 +167,7 @@ static PERFECT_PARAMS: &[Param] = group_params!(
     FastCastMutant,
     [LANE],
     [],
-    [ACK_US, PACKET_BYTES, BATCH_BYTES, LINK.param(), DEMAND_US]
+    [ACK_US, PACKET_BYTES, BATCH_BYTES, LINK.param(), DEMAND_US, QUEUE_US, LINK_LEAST_PERCENT,]
 );
 
 static ABOUT: About = About {
@@ -200,6 +226,7 @@ static TRIALS: &Trials = &[
     ("batch_bytes", &["4096", "4096", "64"]),
     ("link_mbps", &["942", "10", "4"]),
     ("demand_us", &["5000", "200"]),
+    ("queue_us", &["1000", "50"]),
 ];
 
 fn settings(me: Pid, config: &Config) -> FastCastSettings {
@@ -215,7 +242,20 @@ fn settings(me: Pid, config: &Config) -> FastCastSettings {
         packet_bytes: config.get(&PACKET_BYTES) as usize,
         link: link - link / RESERVE,
         demand: Span::micros(config.get(&DEMAND_US)),
+        capacity: capacity_settings(config, link - link / RESERVE),
         mutants: Mutants::of(config),
+    }
+}
+
+/// How links are judged. Streams notice by themselves what the network carries.
+fn capacity_settings(config: &Config, link: u64) -> CapacitySettings {
+    let queue = config.get(&QUEUE_US);
+    let notices = queue > 0 && LANE.get(config) != PacketLane::Stream;
+    CapacitySettings {
+        link,
+        floor: (link * config.get(&LINK_LEAST_PERCENT) / 100).max(1),
+        queue: notices.then_some(Span::micros(queue)),
+        interval: Span::micros(config.get(&DEMAND_US)),
     }
 }
 

@@ -18,6 +18,8 @@ pub(super) enum SequencedCast {
     Increase(u64),
     /// Less is required.
     Decrease(u64),
+    /// The link of the sender carries so much.
+    Capacity(u64),
 }
 
 /// A cast and its sender.

@@ -31,6 +31,14 @@ struct PlayedMember {
     now: Time,
 }
 
+/// A message as it would leave at the beginning of time.
+fn unstamped(message: FastCastMessage) -> FastCastMessage {
+    match message {
+        FastCastMessage::Data { batch, .. } => FastCastMessage::Data { sent: 0, batch },
+        other => other,
+    }
+}
+
 fn view(id: u64, pids: &[u32]) -> View {
     View { id, members: pids.iter().map(|&p| GroupMember { pid: Pid(p), life: 0 }).collect() }
 }
@@ -67,7 +75,7 @@ impl PlayedMember {
         let did = |output| match output {
             Output::Medium(GroupcastOutput::Cast(grade, message)) => {
                 assert_eq!(grade, Grade::Stable);
-                Some(Cast(message))
+                Some(Cast(unstamped(message)))
             }
             Output::Medium(GroupcastOutput::To(p, message)) => Some(To(p.0, message)),
             Output::Deliver(d) => Some(Deliver(d.msg.sender.0, d.msg.seq, d.position)),
@@ -126,7 +134,7 @@ fn batch(seqs: impl IntoIterator<Item = u64>, bytes: usize) -> Batch {
 }
 
 fn data(seqs: impl IntoIterator<Item = u64>, bytes: usize) -> FastCastMessage {
-    FastCastMessage::Data { batch: batch(seqs, bytes) }
+    FastCastMessage::Data { sent: 0, batch: batch(seqs, bytes) }
 }
 
 fn numbers(first: u64, of: &[u32]) -> FastCastMessage {
@@ -168,8 +176,8 @@ fn without_contention_a_small_message_leaves_at_once_and_under_load_batches_fill
     p.hear(0, numbers(1, &[1, 1]));
     // Messages 2 to 4 have 119 bytes with their numbers and lengths: a full batch.
     let did = p.hear(1, data([1], 3));
-    assert_eq!(did, [Deliver(1, 1, 1), Cast(FastCastMessage::Data { batch: mixed() })]);
-    let did = p.hear(1, FastCastMessage::Data { batch: mixed() });
+    assert_eq!(did, [Deliver(1, 1, 1), Cast(FastCastMessage::Data { sent: 0, batch: mixed() })]);
+    let did = p.hear(1, FastCastMessage::Data { sent: 0, batch: mixed() });
     let left = Cast(data([5], 40));
     assert_eq!(did, [Deliver(1, 2, 2), Deliver(1, 3, 3), Deliver(1, 4, 4), left]);
 }
@@ -214,6 +222,20 @@ fn a_member_acknowledges_an_increase_of_another_and_shares() {
     assert_eq!(p.hear(2, FastCastMessage::Decrease { amount: 501 }), wrong);
     let unasked = [Malformed("an acknowledgement of no increase")];
     assert_eq!(p.hear(0, FastCastMessage::Ack), unasked);
+}
+
+#[test]
+fn members_share_what_the_least_link_carries() {
+    let mut p = PlayedMember::crowded(1);
+    p.hear(0, numbers(1, &[0, 0, 0]));
+    let link = |p: &mut PlayedMember, rate| {
+        assert_eq!(p.hear(0, FastCastMessage::Capacity { rate }), []);
+        p.member.bandwidth().link()
+    };
+    assert_eq!(link(&mut p, 400), 400);
+    // Nobody stops all others, or has them send more than links are configured to carry.
+    assert_eq!(link(&mut p, 0), 99);
+    assert_eq!(link(&mut p, u64::MAX), 990);
 }
 
 #[test]

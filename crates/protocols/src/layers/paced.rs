@@ -83,6 +83,11 @@ impl LinkLoad {
         Self { link, began: Time::ZERO, bytes: 0, rate: 0 }
     }
 
+    /// The link carries so much from now on.
+    pub(crate) const fn set_link(&mut self, link: u64) {
+        self.link = link;
+    }
+
     /// So many bytes arrived.
     pub(crate) fn add(&mut self, now: Time, bytes: usize) {
         self.measure(now);

@@ -254,3 +254,54 @@ fn between_regions_a_frame_takes_longer_by_what_lies_between_them() {
         heard(&mut network, Time(1999), chooser);
     }
 }
+
+#[test]
+fn strangers_take_their_part_of_a_port_while_they_send_and_their_datagrams_fill_its_buffer() {
+    let chooser = &mut Chooser::seeded(1);
+    let background = BackgroundTraffic { ppm: 500_000, from: Time(10_000), until: Time(20_000) };
+    let model = NetworkModel {
+        port_ps_per_byte: 1000,
+        port_buffer: 1000,
+        background,
+        ..NetworkModel::constant(Span(10))
+    };
+    let mut network = SimNetwork::new(2, model);
+    network.connect_all(Time::ZERO, chooser);
+    heard(&mut network, Time(999), chooser);
+    let bytes: Rc<[u8]> = Rc::from([0; 100]);
+    // Frames of 100 ns each, as fast as three quarters of the port: for 5 us before, during and after.
+    let mut paced = |begin: u64| {
+        let lost = network.overflows();
+        for n in 0..37 {
+            let now = begin + n * 133;
+            heard(&mut network, Time(now), chooser);
+            network.send(Time(now), A, B, Lane::Datagram, &bytes, chooser);
+        }
+        let mut last = 0;
+        while network.next() < Time::NEVER {
+            last = network.next().0;
+            network.step(chooser);
+            network.take();
+        }
+        (last - begin, network.overflows() - lost)
+    };
+    assert_eq!(paced(1000), (36 * 133 + 210, 0));
+    // The sender's port is the bottleneck: 3.7 us of frames take twice as long there.
+    let (during, lost) = paced(10_000);
+    assert!((6_000..7_500).contains(&during) && lost == 0, "{during}, {lost}");
+    assert_eq!(paced(30_000), (36 * 133 + 210, 0));
+}
+
+#[test]
+fn processes_of_two_clusters_on_one_host_share_its_port() {
+    let chooser = &mut Chooser::seeded(1);
+    let model =
+        NetworkModel { port_ps_per_byte: 1000, hosts: 2, ..NetworkModel::constant(Span(10)) };
+    let mut network = SimNetwork::new(4, model);
+    network.connect_all(Time::ZERO, chooser);
+    heard(&mut network, Time(999), chooser);
+    let bytes: Rc<[u8]> = Rc::from([0; 100]);
+    network.send(Time(1000), Pid(0), Pid(1), Lane::Stream, &bytes, chooser);
+    network.send(Time(1000), Pid(2), Pid(3), Lane::Stream, &bytes, chooser);
+    assert_eq!(arrivals(&mut network, chooser), [(1210, Pid(1)), (1310, Pid(3))]);
+}
