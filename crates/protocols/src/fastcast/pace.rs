@@ -4,10 +4,8 @@
 //! The paper's processes say how much they require; here a member measures it. All rates are in kilobytes a second, of
 //! 1000 bytes.
 
+use crate::layers::paced::PacedBatches;
 use amcast_core::{Span, Time};
-
-/// How far a sender may be ahead of its share, in time: so a late wake-up costs no throughput.
-const AHEAD: Span = Span::millis(1);
 
 /// How much more than was measured is required, as a fraction: the next interval may bring some more. All that is
 /// required and not used is missing to others.
@@ -28,19 +26,14 @@ pub(super) enum DemandChange {
     Less(u64),
 }
 
-/// The pace of this sender: a bucket that each batch fills, and that leaks at the rate of the share.
+/// The pace of this sender, at the rate of the share (`currentBW`), and its demand.
 #[derive(Debug)]
 pub(super) struct BatchPace {
     /// The time over which demand is measured.
     interval: Span,
     /// The rate that a link carries: more is never required.
     link: u64,
-    /// The share (`currentBW`).
-    rate: u64,
-    /// Bytes that left and that the share has not paid for yet.
-    owed: u64,
-    /// Up to when the share has paid.
-    paid: Time,
+    batches: PacedBatches,
     /// When the present interval began.
     began: Time,
     /// When it ends at the earliest; never while nothing is sent.
@@ -57,9 +50,7 @@ impl BatchPace {
         Self {
             interval,
             link,
-            rate: 0,
-            owed: 0,
-            paid: Time::ZERO,
+            batches: PacedBatches::new(0),
             began: Time::ZERO,
             ends: Time::NEVER,
             left: 0,
@@ -69,8 +60,7 @@ impl BatchPace {
 
     /// The share is this from now on.
     pub(super) fn set_rate(&mut self, now: Time, rate: u64) {
-        self.pay(now);
-        self.rate = rate;
+        self.batches.set_rate(now, rate);
     }
 
     /// Something is submitted: demand is measured from here on, if it is not.
@@ -82,45 +72,20 @@ impl BatchPace {
 
     /// Whether a batch may leave now. If not, that shows a need of more bandwidth.
     pub(super) fn may_send(&mut self, now: Time) -> bool {
-        self.pay(now);
-        let may = self.rate > 0 && self.owed <= self.ahead();
+        let may = self.batches.may_send(now);
         self.waited |= !may;
         may
     }
 
     /// So many bytes leave now.
     pub(super) fn spend(&mut self, now: Time, bytes: usize) {
-        self.pay(now);
-        // Batches that leave one at a time, without bandwidth, do not add up.
-        self.owed = (self.owed + bytes as u64).min(self.ahead() + bytes as u64);
+        self.batches.spend(now, bytes);
         self.left += bytes as u64;
     }
 
     /// When the next batch may leave; never without bandwidth.
     pub(super) fn next_at(&self) -> Time {
-        if self.rate == 0 {
-            return Time::NEVER;
-        }
-        let over = self.owed.saturating_sub(self.ahead());
-        self.paid + Span((over * BYTE_NS).div_ceil(self.rate))
-    }
-
-    /// Bytes that may be owed.
-    const fn ahead(&self) -> u64 {
-        self.rate * AHEAD.0 / BYTE_NS
-    }
-
-    /// The share pays for what left, a byte after the other.
-    fn pay(&mut self, now: Time) {
-        let bytes = self.rate * now.since(self.paid).0.min(Span::secs(1).0) / BYTE_NS;
-        if self.rate == 0 || bytes >= self.owed {
-            self.owed = if self.rate == 0 { self.owed } else { 0 };
-            self.paid = now;
-        } else {
-            self.owed -= bytes;
-            // Less than a byte is paid later.
-            self.paid += Span(bytes * BYTE_NS / self.rate);
-        }
+        self.batches.next_at()
     }
 
     /// When [`BatchPace::measure`] is due.
@@ -147,7 +112,7 @@ impl BatchPace {
         let used = bytes * BYTE_NS / now.since(self.began).0.max(1);
         let wanted = (used + used / SPARE).min(self.link);
         // Bytes that leave within half an interval anyway are a burst, and no demand.
-        let lasts = unsent as u64 * BYTE_NS * 2 >= self.rate * self.interval.0;
+        let lasts = unsent as u64 * BYTE_NS * 2 >= self.batches.rate() * self.interval.0;
         let change = match () {
             () if wanted > required && self.waited && lasts => {
                 Some(DemandChange::More(wanted - required))

@@ -1,7 +1,79 @@
-//! Small messages to all that gather what they say: at a low load each leaves at once, and at a high one they leave at a
-//! bounded rate, or go along with something else.
+//! What leaves at a bounded rate: batches within what a link may carry ([`PacedBatches`]), and small messages to all that
+//! gather what they say ([`PacedSends`]). At a low load all of them leave at once.
 
 use amcast_core::{Span, Time};
+
+/// How far a sender of batches may be ahead of its rate, in time: so a late wake-up costs no throughput.
+const AHEAD: Span = Span::millis(1);
+
+/// A bucket that each batch fills, and that leaks at the rate of its sender.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PacedBatches {
+    /// In kilobytes a second.
+    rate: u64,
+    /// Bytes that left and that the rate has not paid for yet.
+    owed: u64,
+    /// Up to when the rate has paid.
+    paid: Time,
+}
+
+impl PacedBatches {
+    /// Nothing has left; at this rate, in kilobytes a second.
+    pub(crate) const fn new(rate: u64) -> Self {
+        Self { rate, owed: 0, paid: Time::ZERO }
+    }
+
+    /// The rate.
+    pub(crate) const fn rate(&self) -> u64 {
+        self.rate
+    }
+
+    /// The rate is this from now on.
+    pub(crate) fn set_rate(&mut self, now: Time, rate: u64) {
+        self.pay(now);
+        self.rate = rate;
+    }
+
+    /// Whether a batch may leave now.
+    pub(crate) fn may_send(&mut self, now: Time) -> bool {
+        self.pay(now);
+        self.rate > 0 && self.owed <= self.ahead()
+    }
+
+    /// So many bytes leave now.
+    pub(crate) fn spend(&mut self, now: Time, bytes: usize) {
+        self.pay(now);
+        // Batches that leave one at a time, without bandwidth, do not add up.
+        self.owed = (self.owed + bytes as u64).min(self.ahead() + bytes as u64);
+    }
+
+    /// When the next batch may leave; never without bandwidth.
+    pub(crate) fn next_at(&self) -> Time {
+        if self.rate == 0 {
+            return Time::NEVER;
+        }
+        let over = self.owed.saturating_sub(self.ahead());
+        self.paid + Span((over * BYTE_NS).div_ceil(self.rate))
+    }
+
+    /// Bytes that may be owed.
+    const fn ahead(&self) -> u64 {
+        self.rate * AHEAD.0 / BYTE_NS
+    }
+
+    /// The rate pays for what left, a byte after the other.
+    fn pay(&mut self, now: Time) {
+        let bytes = self.rate * now.since(self.paid).0.min(Span::secs(1).0) / BYTE_NS;
+        if self.rate == 0 || bytes >= self.owed {
+            self.owed = if self.rate == 0 { self.owed } else { 0 };
+            self.paid = now;
+        } else {
+            self.owed -= bytes;
+            // Less than a byte is paid later.
+            self.paid += Span(bytes * BYTE_NS / self.rate);
+        }
+    }
+}
 
 /// How many may leave by themselves at a time.
 const BURST: u64 = 4;

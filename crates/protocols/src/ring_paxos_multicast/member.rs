@@ -10,14 +10,22 @@ use crate::layers::batch::Batch;
 use crate::layers::delivery::BatchDelivery;
 use crate::layers::join_state::JoinState;
 use crate::layers::outgoing::{BatchLimits, OutgoingBatches};
+use crate::layers::paced::PacedBatches;
 use crate::mutant::Mutants;
 use alloc::vec::Vec;
 use amcast_core::codec::{ByteReader, Codec};
 use amcast_core::groupcast::{Grade, Groupcast, GroupcastInput, GroupcastOutput, View};
 use amcast_core::step::{Note, ProtocolStatus, WaitReason, WakeReason};
 use amcast_core::{
-    Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolEvent, Submission, Time,
+    Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolEvent, Span, Submission, Time,
 };
+
+/// Bytes besides the batches of a value in each of its packets, about: those of this protocol, of the layer below and of
+/// the carrier.
+const PACKET_HEAD_BYTES: usize = 48;
+
+/// A proposer of which nothing was delivered for so long proposes nothing.
+const PROPOSES: Span = Span::millis(10);
 
 /// The outputs of a step.
 pub(super) type RingPaxosOutbox = Outbox<Groupcast<RingPaxosMessage>>;
@@ -35,6 +43,12 @@ pub(super) struct RingPaxosSettings {
     pub(super) payload_max: usize,
     /// When instances are opened.
     pub(super) limits: InstanceLimits,
+    /// The rate at which a coordinator multicasts values, in kilobytes a second.
+    pub(super) rate: u64,
+    /// Bytes of a packet, about.
+    pub(super) packet_bytes: usize,
+    /// Bytes of the proposals of all members that are on the way or not delivered, about.
+    pub(super) proposed_bytes: usize,
     pub(super) mutants: Mutants<RingPaxosMutant>,
 }
 
@@ -68,6 +82,10 @@ pub(super) struct RingPaxosMember {
     opened: u64,
     /// The coordinator's: up to this instance it has told all that values are decided.
     announced: u64,
+    /// The coordinator's: when the next value may leave.
+    pace: PacedBatches,
+    /// When something of each process was delivered last.
+    proposed: Vec<Time>,
     delivery: BatchDelivery,
 }
 
@@ -86,6 +104,8 @@ impl RingPaxosMember {
             queue: PendingProposals::default(),
             opened: 0,
             announced: 0,
+            pace: PacedBatches::new(set.rate),
+            proposed: alloc::vec![Time::ZERO; set.processes],
             delivery: BatchDelivery::new(
                 set.me,
                 set.processes,
@@ -130,10 +150,22 @@ impl RingPaxosMember {
         self.fresh = true;
     }
 
-    /// Proposes all own messages that are not proposed in this round yet.
+    /// Whether a batch of this member may be proposed now. Members that propose at the same time share what may be on the
+    /// way to the coordinator: more would fill the buffer of the port in front of it, where datagrams are lost. One batch
+    /// may always be on the way.
+    fn may_propose(&self) -> bool {
+        let recently = |at: &&Time| self.now.since(**at) < PROPOSES;
+        let rivals = self.proposed.iter().filter(recently).count().max(1);
+        let room = self.own.sent_bytes() < self.set.proposed_bytes / rivals;
+        self.own.unsent() > 0 && (self.own.sent() == 0 || room)
+    }
+
+    /// Proposes own messages that are not proposed in this round yet, as many as may be on the way.
     fn propose(&mut self, out: &mut RingPaxosOutbox) {
         let (me, coordinator) = (self.set.me, self.coordinator());
-        while let Some(batch) = self.own.next() {
+        while self.may_propose()
+            && let Some(batch) = self.own.next()
+        {
             match coordinator {
                 Some(coordinator) if coordinator != me => {
                     note_part(me, &batch, out);
@@ -145,11 +177,22 @@ impl RingPaxosMember {
         }
     }
 
-    /// The coordinator's: opens the instances that are due. Decisions ride on their values, and leave by themselves where
-    /// there is none.
+    /// The bytes that a value takes of a link.
+    fn bytes_on_the_wire(&self, value: &ProposedValue) -> usize {
+        let bytes: usize = value.batches.iter().map(|(_, batch)| batch.bytes()).sum();
+        bytes + bytes.div_ceil(self.set.packet_bytes) * PACKET_HEAD_BYTES
+    }
+
+    /// The coordinator's: opens the instances that are due, as fast as links carry their values. Decisions ride on values,
+    /// and leave by themselves where none is due.
     fn coordinate(&mut self, out: &mut RingPaxosOutbox) {
         let decided = self.log.decided();
-        while let Some(value) = self.queue.next(self.open(), self.set.limits) {
+        while self.queue.is_due(self.open(), self.set.limits) {
+            if !self.pace.may_send(self.now) {
+                return;
+            }
+            let Some(value) = self.queue.next(self.open(), self.set.limits) else { break };
+            self.pace.spend(self.now, self.bytes_on_the_wire(&value));
             value.batches.iter().for_each(|(proposer, batch)| note_part(*proposer, batch, out));
             self.opened += 1;
             self.announced = decided;
@@ -180,16 +223,19 @@ impl RingPaxosMember {
         }
     }
 
-    /// Whether something is to leave.
-    fn is_due(&self) -> bool {
-        self.fresh
-            || match self.coordinates() {
-                true => {
-                    self.announced < self.log.decided()
-                        || self.queue.is_due(self.open(), self.set.limits)
-                }
-                false => self.ring.can_vote(self.held()),
+    /// When something is to leave.
+    fn due_at(&self) -> Time {
+        if self.fresh || self.may_propose() {
+            return self.now;
+        }
+        let is_due = match self.coordinates() {
+            true if self.queue.is_due(self.open(), self.set.limits) => {
+                return self.pace.next_at().max(self.now);
             }
+            true => self.announced < self.log.decided(),
+            false => self.ring.can_vote(self.held()),
+        };
+        if is_due { self.now } else { Time::NEVER }
     }
 
     /// A message of a member is handed over.
@@ -243,6 +289,9 @@ impl RingPaxosMember {
             if *proposer == self.set.me {
                 self.own.delivered(batch.first());
             }
+            if let Some(at) = self.proposed.get_mut(proposer.index()) {
+                *at = self.now;
+            }
             self.delivery.deliver(*proposer, batch, out);
         }
     }
@@ -274,6 +323,8 @@ impl RingPaxosMember {
         self.queue = PendingProposals::default();
         self.opened = 0;
         self.announced = 0;
+        // All members may begin at once.
+        self.proposed.fill(self.now);
         let base = out.fill(|to| self.delivery.state().encode(to));
         out.ask(GroupcastOutput::Base(base));
     }
@@ -340,7 +391,8 @@ impl Protocol for RingPaxosMember {
     }
 
     fn deadline(&self) -> Option<(Time, WakeReason)> {
-        (!self.blocked && self.is_due()).then_some((self.now, WakeReason::Flush))
+        let at = if self.blocked { Time::NEVER } else { self.due_at() };
+        (at != Time::NEVER).then_some((at, WakeReason::Flush))
     }
 
     fn room(&self, _dst: GroupSet, bytes: usize) -> usize {

@@ -33,6 +33,11 @@
 //! - A learner delivers what it holds and what is decided, in the order of instances (`learned.rs`). The layer below asks
 //!   again for missing values, and sends them again.
 //!
+//! # Flow control
+//! A coordinator multicasts values as fast as `link_mbps` allows, and members propose no more at a time than the port in
+//! front of it takes: those that propose share that. Acknowledgements leave with a part of what a link has to spare. So no
+//! buffer overflows under load. On streams, which slow down their senders themselves, proposals are bounded by windows alone.
+//!
 //! # Rounds and views: phase 1
 //! A round of Paxos is a view here, its coordinator the most senior member, its ring a majority of *all configured*
 //! processes within the view. The change of views is phase 1 for all instances at once:
@@ -80,13 +85,13 @@ use crate::layers::group_entry::{
     ACK_US, BATCH_BYTES, CastLimits, GroupTransport, PACKET_BYTES, check_group, flight_bytes,
     group_params, group_process, layer_settings, show_packet,
 };
-use crate::layers::vsync::VsyncSettings;
+use crate::layers::vsync::{Dissemination, VsyncSettings};
 use crate::mutant::Mutants;
 use alloc::string::String;
 use amcast_core::config::ParamKind;
 use amcast_core::entry::Trials;
 use amcast_core::messages::Lane;
-use amcast_core::parameters::{LANE, LINK, PAYLOAD_MAX, WINDOW, WINDOW_BYTES};
+use amcast_core::parameters::{LANE, LINK, PAYLOAD_MAX, PacketLane, WINDOW, WINDOW_BYTES};
 use amcast_core::{
     About, Assumption, Capabilities, Config, ConfigError, Datagrams, Entry, MediumKind, Param, Pid,
     Property, ProtocolProcess,
@@ -99,11 +104,18 @@ pub(crate) use mutants::RingPaxosMutant;
 use proposals::InstanceLimits;
 
 /// Bytes of one member's multicasts that are on the way at a time, at most, where nothing else holds back a sender of
-/// datagrams: about what the buffers of a socket take.
-const DATAGRAMS_BYTES_MAX: usize = 128 << 10;
+/// datagrams: about what the buffers of a socket take. The rate of the link is the tighter bound, most often.
+const DATAGRAMS_BYTES_MAX: usize = 1 << 20;
 
 /// Bytes of a message besides payloads, and of a part of one, at most.
 const ENTRY_BYTES: usize = 64;
+
+/// Bytes of proposals that are not delivered, where datagrams are lost if they fill the buffer of the coordinator's port: as
+/// much as a link of 1 Gb/s carries while an instance takes its time under load.
+const PROPOSED_BYTES: usize = 384 << 10;
+
+/// One part in so many of a link is for votes, acknowledgements, and what is sent again.
+const RESERVE: u64 = 100;
 
 const INSTANCES: Param = Param {
     name: "instances",
@@ -131,7 +143,7 @@ static PARAMS: &[Param] = group_params!(
             ..BATCH_BYTES
         },
         INSTANCES,
-        // Its driver paces what the coordinator multicasts.
+        // The coordinator multicasts values no faster, and its driver paces all of its datagrams.
         LINK.param(),
     ]
 );
@@ -180,7 +192,11 @@ impl Entry for RingPaxosMulticast {
     }
 
     fn trials(&self) -> &'static Trials {
-        &[("batch_bytes", &["4096", "4096", "64"]), ("instances", &["32", "1", "3"])]
+        &[
+            ("batch_bytes", &["4096", "4096", "64"]),
+            ("instances", &["32", "1", "3"]),
+            ("link_mbps", &["942", "942", "10"]),
+        ]
     }
 
     fn show(&self, bytes: &[u8]) -> String {
@@ -189,6 +205,7 @@ impl Entry for RingPaxosMulticast {
 }
 
 fn settings(me: Pid, config: &Config) -> RingPaxosSettings {
+    let link = LINK.get(config).kilobytes_per_s();
     RingPaxosSettings {
         me,
         processes: config.cluster().replicas(),
@@ -198,6 +215,12 @@ fn settings(me: Pid, config: &Config) -> RingPaxosSettings {
         limits: InstanceLimits {
             batch_bytes: config.get(&BATCH_BYTES) as usize,
             instances: config.get(&INSTANCES),
+        },
+        rate: link - link / RESERVE,
+        packet_bytes: config.get(&PACKET_BYTES) as usize,
+        proposed_bytes: match LANE.get(config) {
+            PacketLane::Stream => usize::MAX,
+            PacketLane::Datagram | PacketLane::Multicast => PROPOSED_BYTES,
         },
         mutants: Mutants::of(config),
     }
@@ -216,5 +239,11 @@ fn layer(me: Pid, config: &Config) -> VsyncSettings {
         message_bytes: 2 * batch + PAYLOAD_MAX.get(config) + (messages + 1) * ENTRY_BYTES,
     };
     let transport = GroupTransport::of(config, Lane::Stream);
-    layer_settings(me, config, transport, limits, mutants::broken(Mutants::of(config)))
+    let has_datagrams =
+        transport.dissemination == Dissemination::Group || transport.lane == Lane::Datagram;
+    let broken = mutants::broken(Mutants::of(config));
+    VsyncSettings {
+        link: has_datagrams.then_some(LINK.get(config).kilobytes_per_s()),
+        ..layer_settings(me, config, transport, limits, broken)
+    }
 }
