@@ -342,7 +342,10 @@ fn a_switch_passes_multicast_on_and_a_router_does_not() {
         let routed = HostLab::with_router_without_multicast(2, links);
         let routed = routed.unwrap_or_else(|e| panic!("{e}"));
         assert!(multicast_arrives(&switched, 30));
+        switched.flood_multicast().unwrap();
+        assert!(multicast_arrives(&switched, 30), "the switch passes it to all");
         assert!(!multicast_arrives(&routed, 5));
+        assert!(routed.flood_multicast().is_err(), "there is no switch");
         routed.cut(0, 1, Direction::OneWay).unwrap();
         assert_connectivity(&routed, [[true, false], [true, true]]);
     }

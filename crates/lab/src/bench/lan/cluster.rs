@@ -39,6 +39,8 @@ impl Lan {
         let links =
             LinkSettings { queue_bytes: LAN_QUEUE_BYTES, ..LinkSettings::of_rate(LAN_BITS_PER_S) };
         let hosts = HostLab::new(hosts, links).map_err(|e| e.to_string())?;
+        // Members leave the group at the end of a run, and others join it at once.
+        hosts.flood_multicast().map_err(|e| e.to_string())?;
         Ok(Self { hosts, runs: 0 })
     }
 
