@@ -66,7 +66,7 @@ pub struct Capabilities {
     /// it seem, so that services may be built on it.
     ///
     /// Drivers: `amcast up` and `amcast node` start no cluster of a protocol without it.
-    /// The protocol owes: its promises, whatever [`Oracle`](crate::step::Oracle) it hears from.
+    /// The protocol owes: its promises with each [`Oracle`](crate::step::Oracle), also one that is wrong.
     pub suspicion_tolerance: bool,
     /// The messages of it that may be sent as datagrams: the parameter [`LANE`](crate::parameters::LANE) says
     /// whether they are.

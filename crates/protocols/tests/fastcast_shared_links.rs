@@ -113,7 +113,7 @@ impl SharedLinks {
         (seen, report)
     }
 
-    /// What part of a port the messages of a cluster took at each receiver between two times, in milliseconds.
+    /// The part of a port that the messages of a cluster took at each receiver between two times, in milliseconds.
     fn part(&self, cluster: usize, from: u64, until: u64) -> f64 {
         let within = |d: &&(Time, usize)| d.1 == cluster && ms(from) <= d.0 && d.0 < ms(until);
         let count = self.deliveries.iter().filter(within).count();
@@ -215,7 +215,7 @@ impl ClusterMember {
         p.0.checked_sub(self.shift).filter(|&p| p < MEMBERS as u32).map(Pid)
     }
 
-    /// What a process hears of its cluster.
+    /// An input of the cluster of a process.
     fn heard<'a>(&self, input: Input<'a, Frames>) -> Option<Input<'a, Frames>> {
         Some(match input {
             Input::Submit(s) => Input::Submit(Submission { dst: GroupSet::first(1), ..s }),
@@ -233,7 +233,7 @@ impl ClusterMember {
         })
     }
 
-    /// What a process of its cluster does, for all.
+    /// An output of a process of the cluster, as all know it.
     fn said(&self, output: Output<Frames>) -> Output<Frames> {
         let shift = self.shift;
         let outside = |p: Pid| Pid(p.0 + shift);

@@ -52,7 +52,7 @@ pub struct NetworkModel {
     /// Processes whose numbers differ by a multiple of this share a port, as those of several clusters on one host do;
     /// 0: each has its own.
     pub hosts: usize,
-    /// What others send over the same ports.
+    /// The traffic of others over the same ports.
     pub background: BackgroundTraffic,
     /// How long until an end of a connection hears that it broke.
     pub down: Delay,
@@ -204,7 +204,7 @@ pub enum NetworkEvent {
 pub struct SimNetwork {
     model: NetworkModel,
     ends: Vec<PipeEnd>,
-    /// What leaves each port, and what arrives there.
+    /// The queue of each port towards the network, and from there.
     leaving: Vec<PortQueue>,
     arriving: Vec<PortQueue>,
     /// From each process (row) to each other.

@@ -6,7 +6,7 @@
 //! them in the same order. A member that needs less sends less first and announces it afterwards. A member that needs
 //! more announces it first, and sends more when all others have taken it into account.
 //!
-//! What a link carries (`B`) is configured in the paper. Here each member says what its own link carries at present
+//! The rate that a link carries (`B`) is configured in the paper. Here each member says what its own link carries at present
 //! (`capacity.rs`), by a message of the same order, and the shares are of the least of them.
 //!
 //! [`BandwidthAllocation`] sends and delivers nothing: its caller broadcasts what [`BandwidthAllocation::increase`] and

@@ -1,4 +1,4 @@
-//! What the links carry at present, as far as this member sees it: the configured rate, or less while others than this
+//! The rate that the links carry at present, as far as this member sees it: the configured rate, or less while others than this
 //! group use them. Ours: the paper's processes are the only source of traffic, and strangers are its future work
 //! [FastCast 5].
 //!
@@ -7,7 +7,7 @@
 //! retransmission where something was lost. The clocks of sender and receiver need not agree, since the difference of
 //! two delays has no part of either.
 //!
-//! What arrived while a queue stood came through a link that was busy all the time, so that this is what strangers left.
+//! All that arrived while there was a queue came through a link that was busy all the time, so that this is what strangers left.
 //! While the queue does not become shorter, this member takes the link to carry no more than that, and less by what makes
 //! the queue go away. Without a queue it takes back a little at a time. Groups that do so while they share a link come
 //! to equal parts of it: each gives up the same part of what it has, and all take back the same.
@@ -77,7 +77,7 @@ impl SenderDelays {
     }
 }
 
-/// What the links carry, as one member sees it.
+/// The rate that the links carry, as one member sees it.
 #[derive(Debug)]
 pub(super) struct LinkCapacity {
     set: CapacitySettings,
@@ -94,7 +94,7 @@ pub(super) struct LinkCapacity {
     bytes: u64,
     /// The rate at which they arrived in the one before.
     arrived: u64,
-    /// The queue that stood lately; none where it was a short one.
+    /// The queue of late; none where it was a short one.
     queue: Span,
     /// The largest cast, in bytes.
     largest: u64,

@@ -87,7 +87,7 @@ pub(super) struct FastCastMember {
     delivery: BatchDelivery,
     bandwidth: BandwidthAllocation,
     pace: BatchPace,
-    /// What the links carry, as far as this member sees it.
+    /// The rate that the links carry, as far as this member sees it.
     capacity: LinkCapacity,
 }
 

@@ -67,7 +67,7 @@
 //!
 //! ## Traffic of others
 //! Over datagrams a member also judges what its link carries at present (`capacity.rs`): less than is configured when casts
-//! are late, by a queue or by a retransmission, and that goes on; then more again, a little at a time. It tells all by a
+//! are late, by a queue or by a retransmission, and stay so; then more again, a little at a time. It tells all by a
 //! cast, and the shares are of the least that any link carries. So capacity that strangers take is given up before much
 //! is lost, and taken back when they have gone; and several groups that share links come to shares of one link.
 //!
@@ -151,7 +151,7 @@ const QUEUE_US: Param = Param {
 const LINK_LEAST_PERCENT: Param = Param {
     name: "link_least_percent",
     kind: ParamKind::Number { default: 10, min: 1, max: 100 },
-    about: "How much of link_mbps members use at least, in hundredths, whatever the traffic of others takes.",
+    about: "How much of link_mbps members use at least, in hundredths, however much the traffic of others takes.",
     cost: "More leaves less to others, and loses datagrams where they do not give way.",
     source: "ours",
 };

@@ -1,4 +1,4 @@
-//! What leaves at a bounded rate: batches within what a link may carry ([`PacedBatches`]), and small messages to all that
+//! Sends at a bounded rate: batches within what a link may carry ([`PacedBatches`]), and small messages to all that
 //! gather what they say ([`PacedSends`]). At a low load all of them leave at once.
 
 use amcast_core::{Span, Time};

@@ -16,7 +16,7 @@ pub enum Dissemination {
     Ring,
 }
 
-/// Who takes part in a change of views.
+/// The processes that a change of views needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ViewQuorum {
     /// A majority of the configured processes: a wrong suspicion costs a change of views, and no partition makes two orders.
@@ -43,7 +43,7 @@ pub struct VsyncSettings {
     pub suspect: Span,
     /// Whether silence says nothing, and only an oracle knows who has failed: one that is perfect.
     pub told_who_failed: bool,
-    /// Who takes part in a change of views.
+    /// The processes that a change of views needs.
     pub quorum: ViewQuorum,
     /// After how long without an answer a message is sent again, to begin with.
     pub retry: Span,

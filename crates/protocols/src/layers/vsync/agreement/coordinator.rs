@@ -331,7 +331,7 @@ impl ViewAgreement {
         if accepted < PrimaryComponent(group).quorum() {
             return None;
         }
-        // Whatever survivors decide next, each of them knows of this.
+        // Each survivor knows of this, so that the next decision continues it.
         let open = |m: &GroupMember| !change.accepted[m.pid.index()] && !group.failed(*m);
         let are_all_asked = group.settings.quorum == ViewQuorum::Survivors;
         if are_all_asked && group.view.members.iter().any(open) {
