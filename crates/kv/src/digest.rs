@@ -77,7 +77,8 @@ fn entries(store: &Store, (from, covered): (u64, usize), slice: &mut Slice<'_>) 
     marks(store, b"", slice);
 }
 
-/// The fields that distinguish an entry from another one of the same key, beside its value.
+/// The fields that distinguish an entry from another one of the same key, beside its value. The time of the last change
+/// is left out: replicas that began with states of an earlier version know it of different keys.
 fn head(entry: &KeyEntry, mut tell: impl FnMut(u64)) {
     let (kind, len) = shape(&entry.data);
     [entry.version, entry.deadline_ms, u64::from(kind), len as u64].into_iter().for_each(&mut tell);

@@ -1,6 +1,7 @@
 //! One shard's keys as bytes: the map of partitions, and how far a move of keys came (a one if all have
-//! moved, and else a zero and the hash up to which they have); both only since version 7. Then what the keys may take in bytes, and a mark of the seed of their hashes, since version 9. Then entries in the order of their hashes, then the marks of watched
-//! keys, each behind a byte that says that one follows; a zero ends either list. Collections keep
+//! moved, and else a zero and the hash up to which they have); both only since version 7. Then what the keys may take in
+//! bytes, and a mark of the seed of their hashes, since version 9. Then entries in the order of their hashes, with the
+//! time of their last change since version 15, then the marks of watched keys, each behind a byte that says that one follows; a zero ends either list. Collections keep
 //! their dense order, which a random choice of a member depends on.
 //!
 //! A command that changes an entry which was not given yet copies it first, which takes as long as
@@ -19,6 +20,9 @@ const PARTITIONS_SINCE: u8 = 7;
 /// The version of the stream since which it holds what the keys may take, which was any number before, and which
 /// [seed](super::HashSeed) their hashes are made with, which was the same for all.
 const BUDGET_SINCE: u8 = 9;
+
+/// The version of the stream since which it says when each key was changed last.
+const CHANGED_SINCE: u8 = 15;
 
 const STR: u8 = 0;
 const LIST: u8 = 1;
@@ -98,12 +102,13 @@ fn give_bucket(
     (entry, within): &mut (usize, Option<usize>),
     piece: &mut Piece<'_>,
 ) -> GivenValue {
-    for KeyEntry { key, data, version, deadline_ms, .. } in bucket.iter().skip(*entry) {
+    for KeyEntry { key, data, version, deadline_ms, changed_ms, .. } in bucket.iter().skip(*entry) {
         let from = within.unwrap_or_else(|| {
             next(true, piece);
             piece.bytes(key);
             piece.word(*version);
             piece.word(*deadline_ms);
+            piece.word(*changed_ms);
             let (kind, len) = shape(data);
             piece.byte(kind);
             piece.word(len as u64);
@@ -185,13 +190,16 @@ pub(crate) fn read(from: &mut StreamReader<'_>, store: &mut Store) -> Result<(),
         return Err(Corrupt::Seed);
     }
     store.set_budget(budget);
+    let now_ms = store.now_ms;
     while follows(from)? {
         let key = from.bytes()?;
         let (version, deadline_ms) = (from.word()?, from.word()?);
+        let changed_ms = if from.version() >= CHANGED_SINCE { from.word()? } else { 0 };
         let data = read_data(from)?;
-        store.version = version;
+        (store.version, store.now_ms) = (version, changed_ms);
         store.put(&key, data, deadline_ms);
     }
+    store.now_ms = now_ms;
     while follows(from)? {
         let key = from.bytes()?;
         let (version, deadline_ms) = (from.word()?, from.word()?);

@@ -29,6 +29,8 @@ pub(crate) struct KeyEntry {
     pub(crate) version: u64,
     /// Ordered time after which the key is gone; [`NEVER_MS`] if it stays.
     pub(crate) deadline_ms: u64,
+    /// Ordered time when it was changed last; 0 if a state of a version that did not keep it held it.
+    pub(crate) changed_ms: u64,
     /// Bytes that it was counted with in what the shard uses.
     pub(super) counted: u64,
 }
@@ -37,8 +39,9 @@ pub(crate) struct KeyEntry {
 const ENTRY_BYTES: usize = 200;
 
 impl KeyEntry {
-    fn new(key: KeyName, data: Data, version: u64, deadline_ms: u64) -> Self {
-        Self { key, data, version, deadline_ms, counted: 0 }
+    /// Says that the command at the position `version` changed it, at its place in ordered time.
+    const fn changed_by(&mut self, version: u64, now_ms: u64) {
+        (self.version, self.changed_ms) = (version, now_ms);
     }
 
     /// Bytes that it takes, about: they follow from what it holds alone.
@@ -346,7 +349,7 @@ impl Store {
         let bucket = self.by_hash.get_mut(&hash);
         let Some(e) = bucket.and_then(|b| b.iter_mut().find(|e| *e.key == *key)) else { return };
         if changed && e.deadline_ms >= self.now_ms {
-            e.version = self.version;
+            e.changed_by(self.version, self.now_ms);
         }
         self.usage.count(e);
         self.lent = self.lent.filter(|lent| *lent != hash);
@@ -362,13 +365,14 @@ impl Store {
 
     /// Sets `key`, and replaces any value.
     pub(crate) fn put(&mut self, key: &[u8], data: Data, deadline_ms: u64) {
-        let (hash, version) = (self.hash(key), self.version);
+        let (hash, version, changed_ms) = (self.hash(key), self.version, self.now_ms);
         self.keep(hash);
         self.advance_mark(key);
         let known = self.by_hash.get_mut(&hash).and_then(|b| b.iter_mut().find(|e| *e.key == *key));
         if let Some(e) = known {
             let was = std::mem::replace(&mut e.deadline_ms, deadline_ms);
-            (e.data, e.version) = (data, version);
+            e.data = data;
+            e.changed_by(version, changed_ms);
             self.usage.count(e);
             if was != deadline_ms {
                 let key = e.key.clone();
@@ -379,7 +383,7 @@ impl Store {
         let key: KeyName = key.into();
         self.by_key.insert(key.clone());
         self.move_deadline(key.clone(), NEVER_MS, deadline_ms);
-        let mut entry = KeyEntry::new(key, data, version, deadline_ms);
+        let mut entry = KeyEntry { key, data, version, deadline_ms, changed_ms, counted: 0 };
         self.usage.count(&mut entry);
         match self.by_hash.get_mut(&hash) {
             Some(bucket) => bucket.rest.push(entry),
@@ -389,12 +393,21 @@ impl Store {
         }
     }
 
+    /// Takes in an entry that moved here from another shard, which is no change of it.
+    pub(crate) fn put_moved(&mut self, entry: KeyEntry) {
+        let KeyEntry { key, data, deadline_ms, changed_ms, .. } = entry;
+        self.put(&key, data, deadline_ms);
+        if let Some(entry) = self.find_mut(&key) {
+            entry.changed_ms = changed_ms;
+        }
+    }
+
     /// Sets when an existing key expires.
     pub(crate) fn set_deadline(&mut self, key: &[u8], deadline_ms: u64) {
-        let version = self.version;
+        let (version, now_ms) = (self.version, self.now_ms);
         if let Some(e) = self.find_mut(key) {
             let was = std::mem::replace(&mut e.deadline_ms, deadline_ms);
-            e.version = version;
+            e.changed_by(version, now_ms);
             let key = e.key.clone();
             self.move_deadline(key, was, deadline_ms);
         }

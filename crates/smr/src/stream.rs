@@ -13,7 +13,7 @@ use std::io::{ErrorKind, Read};
 
 const MAGIC: [u8; 4] = *b"amKV";
 /// The version of the format that is written.
-pub const VERSION: u8 = 14;
+pub const VERSION: u8 = 15;
 /// The oldest version that is read: checkpoints outlive the program that wrote them.
 const VERSION_READ: u8 = 6;
 /// Bytes of a frame, its length and sum not counted. A damaged length is found by it before memory

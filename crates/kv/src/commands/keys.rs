@@ -411,6 +411,8 @@ fn unknown_subcommand(args: &[&[u8]], name: &str) -> RedisError {
     ))
 }
 
+/// Idle time counts from the last change, in ordered time, so that it is the same at all replicas and after a restart.
+/// Reads do not end it: they are not ordered.
 fn object(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let word = args[1].to_ascii_lowercase();
     if !matches!(word.as_slice(), b"encoding" | b"refcount" | b"idletime" | b"freq")
@@ -425,7 +427,15 @@ fn object(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<
     match word.as_slice() {
         b"encoding" => reply.bulk(encoding(&entry.data).as_bytes()),
         b"refcount" => reply.int(1),
-        b"idletime" => return Err(RedisError::new("ERR idle time is not tracked")),
+        b"idletime" if entry.changed_ms == 0 => {
+            return Err(RedisError::new(
+                "ERR idle time is not known: the key has not changed since times are kept",
+            ));
+        }
+        b"idletime" => {
+            let idle_ms = c.now_ms(args[2]).saturating_sub(entry.changed_ms);
+            reply.int((idle_ms / 1000) as i64);
+        }
         _ => {
             return Err(RedisError::new(
                 "ERR An LFU maxmemory policy is not selected, access frequency not tracked. \

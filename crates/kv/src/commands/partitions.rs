@@ -161,7 +161,7 @@ fn go_on(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(
     let moved = c.stores[from].moved();
     let target = &mut c.stores[to];
     for entry in keys {
-        target.put(&entry.key, entry.data, entry.deadline_ms);
+        target.put_moved(entry);
     }
     target.set_moved(moved);
     reply.int(i64::from(moved == MoveProgress::All));

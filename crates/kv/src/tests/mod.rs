@@ -4,6 +4,7 @@ mod budget;
 mod clocks;
 mod copies;
 mod digests;
+mod idle;
 mod moves;
 mod outcomes;
 mod parts;

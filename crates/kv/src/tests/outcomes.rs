@@ -325,13 +325,14 @@ fn a_state_of_version_12_is_read_and_its_answers_have_the_outcomes_that_they_say
 /// The same commands, as each version before that one and the one that first said it have them.
 #[test]
 fn states_of_all_versions_before_say_what_became_of_what_their_sessions_ran() {
-    let states: [(u8, &[u8]); 6] = [
+    let states: [(u8, &[u8]); 7] = [
         (6, include_bytes!("state-6")),
         (7, include_bytes!("state-7")),
         (8, include_bytes!("state-8")),
         (9, include_bytes!("state-9")),
         (10, include_bytes!("state-10")),
         (13, include_bytes!("state-13")),
+        (14, include_bytes!("state-14")),
     ];
     for (version, before) in states {
         assert_eq!(before[4], version);
