@@ -1,6 +1,9 @@
 //! Answers that would be larger than answers may be: they are not built.
 
-use super::{Kv, Store, encode_args, encode_epoch};
+use super::size_refusal::{self, SMALL_ANSWER_BYTES};
+use super::{
+    Kv, Store, decode_args, encode_args, encode_epoch, encode_whole_epoch, set_small_answer,
+};
 use amcast_core::limits::ANSWER_BYTES_MAX;
 use amcast_core::{Gid, GroupSet, MsgId, Outcome, Pid};
 use amcast_smr::envelope::Stamp;
@@ -16,8 +19,8 @@ pub(crate) fn assert_words_tell(outcome: Outcome, answer: &[u8]) {
     let shown = || String::from_utf8_lossy(&answer[..answer.len().min(200)]).into_owned();
     let says = |of: &Outcome| answer.ends_with(format!("; {}\r\n", of.words()).as_bytes());
     match answer.first() {
-        // The refusals for another map, and for another time.
-        Some(b'@') => assert_eq!(outcome, Outcome::NotExecuted),
+        // The refusals for another map or the size of the answer, and for another time.
+        Some(b'@' | b'^') => assert_eq!(outcome, Outcome::NotExecuted),
         Some(b'?') => assert_eq!(outcome, Outcome::Unknown),
         Some(b'-') if answer.ends_with(OOM) => assert_eq!(outcome, Outcome::NotExecuted),
         Some(b'-') => {
@@ -53,18 +56,32 @@ impl SingleShard {
 
     /// Applies a command; its answer as it was built.
     pub(super) fn bytes(&mut self, args: &[&[u8]]) -> Vec<u8> {
-        self.position += 1;
-        let shard = Gid(0);
         let mut command = Vec::new();
-        let mut answer = Vec::new();
         encode_epoch(0, &mut command);
         encode_args(args, &mut command);
+        self.apply(&command)
+    }
+
+    /// The same of a command of which only a small answer is wanted.
+    fn small(&mut self, line: &str) -> Vec<u8> {
+        let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        let mut command = Vec::new();
+        encode_whole_epoch(0, &mut command);
+        set_small_answer(&mut command, true);
+        encode_args(&args, &mut command);
+        self.apply(&command)
+    }
+
+    fn apply(&mut self, command: &[u8]) -> Vec<u8> {
+        self.position += 1;
+        let shard = Gid(0);
+        let mut answer = Vec::new();
         let now = Stamp { wall_ms: self.now_ms, host_ms: self.now_ms };
         let places = [ShardPosition { shard, position: self.position, now }];
         let id = MsgId { sender: Pid(0), seq: self.position };
         let dst = GroupSet::one(shard);
         let at = ExecutionPoint { id, dst, places: &places, exact: dst };
-        let outcome = self.kv.apply(&at, &mut [&mut self.store], &command, &mut answer);
+        let outcome = self.kv.apply(&at, &mut [&mut self.store], command, &mut answer);
         assert_words_tell(outcome, &answer);
         self.outcome = outcome;
         answer
@@ -105,6 +122,29 @@ fn an_answer_is_bounded_while_it_is_built() {
     // An answer that fits is given, also behind an error that removed one that did not.
     assert_eq!(one.bytes(&[b"MGET", b"w_1", b"w_1"]).len(), 120_000_032);
     assert_eq!(one.run("STRLEN w_1"), ":60000001\r\n");
+}
+
+#[test]
+fn a_read_is_refused_before_more_than_a_small_answer_was_built() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut one = SingleShard::new();
+    one.run("SETRANGE big 60000000 x");
+    one.run("SET k v");
+    assert_eq!(one.small("GET k"), b"$1\r\nv\r\n");
+    let wide = format!("MGET{}", " k".repeat(50_000));
+    for line in ["GET big", "MGET k big big", "GETRANGE big 0 300000", &wide] {
+        let answer = one.small(line);
+        assert_eq!(one.outcome, Outcome::NotExecuted, "{line}");
+        assert!(answer.capacity() < 2 * (SMALL_ANSWER_BYTES + line.len() * 5), "{line}");
+        let mut args = Vec::new();
+        decode_args(size_refusal::of_refusal(&answer).expect("a refusal"), &mut args).unwrap();
+        assert_eq!(args.join(&b' '), line.as_bytes());
+    }
+    assert_eq!(one.small("GETRANGE big 0 199999").len(), 200_000 + 11);
+    // A command that writes is executed as ever.
+    one.run("SETRANGE other 300000 x");
+    assert_eq!(one.small("GETDEL other").len(), 300_001 + 11);
+    assert_eq!((one.outcome, one.run("EXISTS other")), (Outcome::Executed, ":0\r\n".into()));
 }
 
 #[test]

@@ -1,11 +1,15 @@
 //! A command as bytes: the epoch of the map of partitions that its destinations follow from, if that is
 //! not the first, behind a mark; then its arguments: the count, then each argument behind its length,
-//! all lengths as 32-bit little-endian words.
+//! all lengths as 32-bit little-endian words. Another mark in front of the epoch says that only a small
+//! answer is wanted; the epoch is there then also if it is the first.
 
 use amcast_core::limits;
 
 /// The mark in front of the epoch. No count of arguments reads like this.
 const EPOCH_MARK: [u8; 4] = *b"\xffMAP";
+
+/// The same of a command of which only a small answer is wanted.
+const SMALL_ANSWER_MARK: [u8; 4] = *b"\xffFEW";
 
 /// Bytes of an epoch and its mark.
 pub const EPOCH_BYTES: usize = EPOCH_MARK.len() + 8;
@@ -19,9 +23,28 @@ pub fn encode_epoch(epoch: u64, out: &mut Vec<u8>) {
     }
 }
 
+/// The same, also for the first map, so that [`set_small_answer`] can be called.
+pub fn encode_whole_epoch(epoch: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(&EPOCH_MARK);
+    out.extend_from_slice(&epoch.to_le_bytes());
+}
+
+/// Says whether only a small answer is wanted to a command that begins with its epoch.
+pub fn set_small_answer(command: &mut [u8], only_small: bool) {
+    let mark = if only_small { SMALL_ANSWER_MARK } else { EPOCH_MARK };
+    command[..mark.len()].copy_from_slice(&mark);
+}
+
+/// Whether only a small answer is wanted to a command.
+pub fn wants_small_answer(command: &[u8]) -> bool {
+    command.starts_with(&SMALL_ANSWER_MARK)
+}
+
 /// The epoch of a command, and its arguments' bytes.
 pub fn split_epoch(command: &[u8]) -> (u64, &[u8]) {
-    let behind = command.strip_prefix(&EPOCH_MARK).and_then(|rest| rest.split_first_chunk());
+    let marked = [EPOCH_MARK, SMALL_ANSWER_MARK].into_iter();
+    let behind = marked.filter_map(|mark| command.strip_prefix(&mark)).next();
+    let behind = behind.and_then(|rest| rest.split_first_chunk());
     behind.map_or((0, command), |(epoch, rest)| (u64::from_le_bytes(*epoch), rest))
 }
 
@@ -93,5 +116,20 @@ mod tests {
         later.extend_from_slice(&bytes);
         assert_eq!(split_epoch(&later), (258, &bytes[..]));
         assert!(decode_args(&later, &mut Vec::new()).is_none(), "not without looking for it");
+    }
+
+    #[test]
+    fn a_command_says_that_only_a_small_answer_is_wanted() {
+        let mut bytes = Vec::new();
+        encode_whole_epoch(0, &mut bytes);
+        encode_args(&[b"k"], &mut bytes);
+        let before = bytes.clone();
+        assert_eq!((wants_small_answer(&bytes), split_epoch(&bytes).0), (false, 0));
+        set_small_answer(&mut bytes, true);
+        assert_eq!(bytes[..EPOCH_BYTES], *b"\xffFEW\0\0\0\0\0\0\0\0");
+        assert!(wants_small_answer(&bytes));
+        assert_eq!(split_epoch(&bytes), split_epoch(&before));
+        set_small_answer(&mut bytes, false);
+        assert_eq!(bytes, before);
     }
 }

@@ -28,6 +28,7 @@ mod ranked;
 pub mod registry;
 pub mod reply;
 pub mod resp;
+pub mod size_refusal;
 pub mod slots;
 mod snapshot;
 pub mod stamp_refusal;
@@ -40,7 +41,10 @@ mod walk;
 mod work;
 
 pub use amcast_smr::hash::HashSeed;
-pub use args::{EPOCH_BYTES, decode_args, encode_args, encode_epoch, encoded_len, split_epoch};
+pub use args::{
+    EPOCH_BYTES, decode_args, encode_args, encode_epoch, encode_whole_epoch, encoded_len,
+    set_small_answer, split_epoch, wants_small_answer,
+};
 pub use partitions::Partitions;
 pub use slots::{SLOTS, SlotMap, slot};
 
@@ -330,6 +334,7 @@ impl ShardedMachine for Kv {
             // No two changes have one version, also where a key comes from another shard.
             store.version = place.position << SHARD_BITS | u64::from(place.shard.0);
         }
+        let only_small = args::wants_small_answer(command);
         let (epoch, command) = split_epoch(command);
         let map = stores[0].map().clone();
         if epoch != map.epoch() {
@@ -338,9 +343,10 @@ impl ShardedMachine for Kv {
         }
         let mut args = Vec::with_capacity(8);
         let start = answer.len();
-        let mut reply = Reply::new(answer);
-        if decode_args(command, &mut args).is_none() || args.is_empty() {
-            return reply.failed(&RedisError::new("ERR Protocol error: malformed command"));
+        let bytes = command;
+        if decode_args(bytes, &mut args).is_none() || args.is_empty() {
+            return Reply::new(answer)
+                .failed(&RedisError::new("ERR Protocol error: malformed command"));
         }
         let ExecutionPoint { id, dst, places, exact } = *at;
         let chance = None;
@@ -348,12 +354,26 @@ impl ShardedMachine for Kv {
         let move_keys = self.move_keys;
         let mut context = Context { map, places, stores, dst, id, chance, work, move_keys };
         let command = lookup(args[0]);
+        let only_small = only_small && command.is_some_and(|c| !c.writes());
+        let mut reply = match only_small {
+            true => Reply::at_most(size_refusal::SMALL_ANSWER_BYTES, answer),
+            false => Reply::new(answer),
+        };
         let outcome = match budget::admit(&mut context, command, exact, &args) {
             Ok(()) => run_command(&mut context, command, &args, &mut reply),
             Err(error) => reply.failed(&error),
         };
-        reply.finish(start);
+        let is_refused = only_small && reply.is_over();
+        if is_refused {
+            reply.take_back((start, false));
+        } else {
+            reply.finish(start);
+        }
         context.each_store().for_each(Store::count_lent);
+        if is_refused {
+            size_refusal::refuse(echoed(bytes), answer);
+            return Outcome::NotExecuted;
+        }
         outcome
     }
 

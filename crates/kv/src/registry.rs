@@ -3,6 +3,7 @@
 use super::Context;
 use super::client::ClientState;
 use super::commands;
+use super::commands::transactions::OrderedTransaction;
 use super::reply::{RedisError, Reply};
 use super::work::Estimate;
 use std::sync::OnceLock;
@@ -27,7 +28,7 @@ pub struct CommandSpec {
 }
 
 /// Commands that write, and show values that stay.
-const SHOWS_AND_LEAVES: [&str; 4] = ["exec", "getex", "lmove", "rpoplpush"];
+const SHOWS_AND_LEAVES: [&str; 3] = ["getex", "lmove", "rpoplpush"];
 
 /// Where a command's keys are among its arguments.
 #[derive(Clone, Copy)]
@@ -151,7 +152,16 @@ impl CommandSpec {
 
     /// Whether its answer may be far larger than the command, time and again: it shows values and leaves them. A command
     /// that shows what it takes away answers each byte once, so a client that asks for much has sent as much.
-    pub fn may_answer_much(&self) -> bool {
+    pub fn may_answer_much(&self, args: &[&[u8]]) -> bool {
+        if matches!(self.keys, KeyArguments::Inner) {
+            let script = OrderedTransaction::parse(args);
+            return script.is_some_and(|script| {
+                let shows = |inner: &Vec<&[u8]>| {
+                    lookup(inner[0]).is_some_and(|command| command.may_answer_much(inner))
+                };
+                script.commands.iter().any(shows)
+            });
+        }
         !self.writes() || SHOWS_AND_LEAVES.contains(&self.name)
     }
 

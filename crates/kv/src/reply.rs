@@ -86,12 +86,14 @@ impl RedisError {
     }
 }
 
-/// Appends an answer to a buffer, which it never makes longer than [`ANSWER_BYTES_MAX`]: an answer can be
+/// Appends an answer to a buffer, which it never makes longer than [`ANSWER_BYTES_MAX`], or another bound: an answer can be
 /// larger by far than its question. An element that does not fit is omitted, with all that follow, and
 /// [`finish`](Self::finish) puts an error in place of the answer. A command that gathers much before it
 /// writes checks [`is_over`](Self::is_over) meanwhile.
 pub struct Reply<'a> {
     out: &'a mut Vec<u8>,
+    /// Bytes that the buffer may hold.
+    most: usize,
     /// Something was omitted.
     over: bool,
 }
@@ -99,7 +101,12 @@ pub struct Reply<'a> {
 impl<'a> Reply<'a> {
     /// Answers go to the end of `out`.
     pub fn new(out: &'a mut Vec<u8>) -> Self {
-        Self { out, over: false }
+        Self { out, most: ANSWER_BYTES_MAX, over: false }
+    }
+
+    /// The same of an answer of `most` bytes.
+    pub(crate) fn at_most(most: usize, out: &'a mut Vec<u8>) -> Self {
+        Self { most: out.len() + most, out, over: false }
     }
 
     /// How many bytes were written so far.
@@ -266,7 +273,7 @@ impl<'a> Reply<'a> {
 
     /// Whether `n` more bytes fit: if not, nothing does any more.
     fn takes(&mut self, n: usize) -> bool {
-        self.over |= n > ANSWER_BYTES_MAX.saturating_sub(self.out.len());
+        self.over |= n > self.most.saturating_sub(self.out.len());
         !self.over
     }
 }

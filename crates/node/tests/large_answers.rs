@@ -3,11 +3,14 @@
 
 use amcast_core::{GroupSet, Outcome, ServiceAnswer};
 use amcast_kv::client::StoreServer;
-use amcast_kv::{Partitions, encode_args, encode_epoch, stamp_refusal};
+use amcast_kv::{
+    Partitions, encode_args, encode_epoch, size_refusal, stamp_refusal, wants_small_answer,
+};
 use amcast_node::gateway::redis::{self, RedisGateway, RedisGatewayConfig};
 use amcast_node::gateway::{
     Backend, BackendAnswers, BackendBusy, CommandFailure, LocalBackend, OnBackendAnswer,
 };
+use amcast_smr::envelope::Envelope;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -16,11 +19,11 @@ use std::time::{Duration, Instant, SystemTime};
 /// A time in which a gateway sends what it may send.
 const A_WHILE: Duration = Duration::from_millis(200);
 
-/// Keeps the tokens of all commands until a test answers them.
+/// Keeps the tokens of all commands until a test answers them, each with whether only a small answer is wanted.
 #[derive(Default)]
 struct KeptCommands {
     answers: OnceLock<Arc<dyn BackendAnswers>>,
-    open: Mutex<Vec<u64>>,
+    open: Mutex<Vec<(u64, bool)>>,
 }
 
 impl Backend for KeptCommands {
@@ -32,8 +35,8 @@ impl Backend for KeptCommands {
         assert!(self.answers.set(answers).is_ok());
     }
 
-    fn submit(&self, _: GroupSet, _: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy> {
-        self.open.lock().unwrap().push(token);
+    fn submit(&self, _: GroupSet, body: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy> {
+        self.open.lock().unwrap().push((token, wants_small_answer(&body[Envelope::BYTES..])));
         Ok(())
     }
 }
@@ -73,11 +76,24 @@ impl KeptCommands {
         self.answer_with(count, Outcome::NotExecuted, &refusal);
     }
 
+    /// Refuses the oldest commands, each a `GET a`, since their answers are larger than was thought.
+    fn refuse_large(&self, count: usize) {
+        let (mut args, mut refusal) = (Vec::new(), Vec::new());
+        encode_args(&[b"GET", b"a"], &mut args);
+        size_refusal::refuse(&args, &mut refusal);
+        self.answer_with(count, Outcome::NotExecuted, &refusal);
+    }
+
+    /// Whether only small answers are wanted to the open commands.
+    fn want_small(&self) -> Vec<bool> {
+        self.open.lock().unwrap().iter().map(|(_, only_small)| *only_small).collect()
+    }
+
     fn answer_with(&self, count: usize, outcome: Outcome, answer: &[u8]) {
-        let tokens: Vec<u64> = self.open.lock().unwrap().drain(..count).collect();
+        let tokens: Vec<(u64, bool)> = self.open.lock().unwrap().drain(..count).collect();
         let shown = ServiceAnswer::borrowed(outcome, answer);
         let answers = self.answers.get().unwrap();
-        tokens.iter().for_each(|token| answers.answer(*token, shown.clone()));
+        tokens.iter().for_each(|(token, _)| answers.answer(*token, shown.clone()));
     }
 }
 
@@ -185,6 +201,55 @@ fn large_answers_are_asked_for_as_room_for_them_comes_and_small_ones_at_once() {
     backend.answer(1, large);
     clients.iter_mut().for_each(|client| read_value(client, large));
     (0..2).for_each(|_| read_value(&mut small, 10));
+}
+
+#[test]
+fn reads_that_turn_out_to_be_large_are_sent_again_one_at_a_time() {
+    let _limit = amcast_test_policy::time_limit();
+    let gateway = KeptGateway::start();
+    let (backend, large) = (&gateway.backend, 30 << 20);
+    let mut client = gateway.client();
+    backend.await_just(1);
+    backend.answer(1, 10);
+    read_value(&mut client, 10);
+    // Many small answers under way take no places, and one that is larger is not prepared.
+    client.get_mut().write_all(&b"GET a\r\n".repeat(12)).unwrap();
+    backend.await_just(12);
+    assert_eq!(backend.want_small(), [true; 12]);
+    backend.answer(2, 10);
+    backend.refuse_large(10);
+    (0..2).for_each(|_| read_value(&mut client, 10));
+    for _ in 0..10 {
+        backend.await_just(1);
+        assert_eq!(backend.want_small(), [false], "it has a place now");
+        backend.answer(1, large);
+        read_value(&mut client, large);
+    }
+}
+
+#[test]
+fn a_read_behind_a_write_of_its_key_has_a_free_place_and_the_next_write_waits_for_none() {
+    let _limit = amcast_test_policy::time_limit();
+    let gateway = KeptGateway::start();
+    let backend = &gateway.backend;
+    let mut clients = [gateway.client(), gateway.client()];
+    backend.await_just(2);
+    backend.answer(2, 10);
+    clients.iter_mut().for_each(|client| read_value(client, 10));
+    // After two small answers there are ten places: eight for the first client, two for the other one. Its third read may be
+    // refused, and the write of its key behind it waits.
+    let small =
+        |count: usize, at: &[usize]| (0..count).map(|n| at.contains(&n)).collect::<Vec<_>>();
+    for (client, open) in clients.iter_mut().zip([16, 22]) {
+        client.get_mut().write_all(&b"INCR a\r\nGET a\r\n".repeat(8)).unwrap();
+        backend.await_just(open);
+    }
+    assert_eq!(backend.want_small(), small(22, &[21]));
+    backend.answer(22, 10);
+    backend.await_just(10);
+    assert_eq!(backend.want_small(), small(10, &[]));
+    backend.answer(10, 10);
+    clients.iter_mut().for_each(|client| (0..16).for_each(|_| read_value(client, 10)));
 }
 
 #[test]

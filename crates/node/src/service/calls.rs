@@ -13,7 +13,7 @@ use crate::command_gateway::NoAnswer;
 use crate::history::HistoryRecorder;
 use amcast_core::{Outcome, ServiceAnswer, Time};
 use amcast_kv::{decode_args, registry, split_epoch};
-use amcast_kv::{partitions, stamp_refusal};
+use amcast_kv::{partitions, size_refusal, stamp_refusal};
 use amcast_smr::Envelope;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -149,9 +149,13 @@ pub fn returned(form: &AnswerForm, answer: Result<&ServiceAnswer<'_>, NoAnswer>)
         Ok(answer) => (answer.outcome, Some(&*answer.bytes)),
         Err(why) => (why.outcome(), None),
     };
-    // One that was not executed for its map or its clock is sent again, which is another call. It was sent a moment ago, so
+    // One that was not executed for its map, its clock or the size of its answer is sent again, which is another call. It was sent a moment ago, so
     // that an old stamp says so, too.
-    let is_sent_again = |bytes| partitions::is_refusal(bytes) || stamp_refusal::is_refusal(bytes);
+    let is_sent_again = |bytes| {
+        partitions::is_refusal(bytes)
+            || stamp_refusal::is_refusal(bytes)
+            || size_refusal::is_refusal(bytes)
+    };
     match (outcome, bytes) {
         (_, Some(bytes)) if is_sent_again(bytes) => Some("ERR".to_string()),
         (Outcome::NotExecuted, _) => Some("ERR".to_string()),

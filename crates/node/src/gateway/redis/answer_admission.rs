@@ -7,11 +7,16 @@
 //!   since one was large;
 //! - where its last answers were large, one of their size, of [`LARGE_BYTES_MAX`] bytes.
 //!
+//! A read takes none where the last answers were small, and says that only a small answer is wanted: if it is large after
+//! all the read is [refused](amcast_kv::size_refusal) before more was prepared, and is sent again with a place. What also
+//! writes cannot be refused so, and takes a place.
+//!
 //! It keeps the place until the answer has arrived, and for no longer than [`HELD_AT_MOST`]: a shard that does not answer
-//! stops no commands to others. Commands with small answers take none. Where there is no place, connections wait, and
+//! stops no commands to others. Where there is no place, connections wait, and
 //! their hosts take turns.
 
 use amcast_kv::client::lock;
+use amcast_kv::size_refusal::SMALL_ANSWER_BYTES;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::net::IpAddr;
@@ -23,7 +28,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
 
 /// An answer of fewer bytes is small.
-pub(super) const LARGE_ANSWER_BYTES: usize = 256 << 10;
+pub(super) const LARGE_ANSWER_BYTES: usize = SMALL_ANSWER_BYTES;
 
 /// Bytes of large answers that are asked for at a time, by all connections: some hundredths of a second of a node's
 /// work. One answer alone may be larger.
@@ -188,6 +193,16 @@ impl AnswerTurn {
         Self { admission, host, size, number, is_placed: false, timer: None }
     }
 
+    /// A place for an answer of unknown size, if there is one now.
+    pub(super) fn now(admission: &Arc<AnswerAdmission>, host: IpAddr) -> Option<Self> {
+        let mut turn = Self::new(admission, host, AnswerSize::Unknown);
+        let mut all = lock(&admission.0);
+        let (places, share, most) = all.places(turn.size);
+        turn.is_placed = places.hosts.is_empty() && places.take(turn.number, share, most);
+        drop(all);
+        turn.is_placed.then_some(turn)
+    }
+
     /// Whether it has its place. If not, `cx` is woken when it is to be asked again.
     pub(super) fn is_placed(&mut self, cx: &mut Context<'_>) -> bool {
         if self.is_placed {
@@ -246,9 +261,14 @@ impl OpenTurns {
         self.sent.push((request, turn));
     }
 
-    /// The answer to a request has arrived.
-    pub(super) fn answered(&mut self, request: u64) {
-        self.sent.retain(|(open, _)| *open != request);
+    /// The answer to a request has arrived. If its size was not known, and it is as large as its command asks for, others
+    /// learn from it.
+    pub(super) fn answered(&mut self, request: u64, is_executed: bool, bytes: usize) {
+        let Some(at) = self.sent.iter().position(|(open, _)| *open == request) else { return };
+        let (_, turn) = self.sent.swap_remove(at);
+        if is_executed && turn.size == AnswerSize::Unknown {
+            turn.admission.learn(bytes);
+        }
     }
 }
 
@@ -360,7 +380,7 @@ mod tests {
             .await;
             assert!(begun.elapsed() >= HELD_AT_MOST && begun.elapsed() < 2 * HELD_AT_MOST);
             // An answer that comes later gives back nothing that others have.
-            open.answered(0);
+            open.answered(0, false, 0);
             drop(next);
             // A connection that is gone leaves its places taken for as long.
             let mut turns: Vec<_> =

@@ -54,7 +54,7 @@ enum AnswerSlot {
     /// Being ordered.
     Open { request: u64, then: AfterAnswer, resp: u8, silent: bool, call: CommandCall },
     /// Not executed, since its shards go by another map of partitions, or another time than this host's clock
-    /// said: to be ordered again, with these arguments.
+    /// said, or its answer is larger than was thought: to be ordered again, with these arguments.
     Refused { args: Vec<u8>, then: AfterAnswer, resp: u8, silent: bool, call: CommandCall },
     /// To be sent once all before it are; it ends this call, if any.
     Ready(Vec<u8>, Option<CommandCall>),
@@ -289,7 +289,7 @@ impl<B: Backend> RedisConnection<B> {
                     false => continue,
                 }
             }
-            if self.held_back && self.is_calm() {
+            if self.held_back && (self.is_calm() || self.refused > 0 && self.is_being_read()) {
                 continue;
             }
             let next = if self.closing {

@@ -33,6 +33,8 @@ pub(super) struct CommandReach<'a> {
     /// Hashes of its keys, in ascending order; none if it touches whole shards.
     pub(super) keys: Option<&'a [u64]>,
     pub(super) writes: bool,
+    /// Whether it may be refused for the size of its answer, and be sent again later.
+    pub(super) refusable: bool,
 }
 
 impl<'a> CommandReach<'a> {
@@ -50,6 +52,17 @@ struct KeyHold {
     /// None for all keys.
     key: Option<u64>,
     writes: bool,
+    refusable: bool,
+}
+
+impl KeyHold {
+    /// Whether it has no key in common with a command.
+    fn is_apart(&self, reach: &CommandReach<'_>) -> bool {
+        match (self.key, reach.few_keys()) {
+            (Some(key), Some(keys)) => keys.binary_search(&key).is_err(),
+            _ => self.dst.and(reach.dst).is_empty(),
+        }
+    }
 }
 
 /// The requests of one connection that are under way.
@@ -61,6 +74,9 @@ pub(super) struct Pipeline {
     only: Option<Gid>,
     /// In ascending order of requests.
     held: VecDeque<KeyHold>,
+    /// Of these, those that write, and those that may be refused.
+    writes: usize,
+    refusable: usize,
 }
 
 impl Pipeline {
@@ -75,34 +91,42 @@ impl Pipeline {
 
     /// Whether a command may be sent now.
     pub(super) fn admits(&self, reach: &CommandReach<'_>) -> bool {
-        if self.open.is_empty() || (reach.dst.len() == 1 && self.only == reach.dst.lowest()) {
+        let overtakes = reach.writes && self.refusable > 0;
+        let same_shard = reach.dst.len() == 1 && self.only == reach.dst.lowest();
+        if self.open.is_empty() || same_shard && !overtakes {
             return true;
         }
-        let keys = reach.few_keys();
         self.held.iter().all(|held| {
+            // The shard keeps the order, but of a read that is sent again.
             let same_shard = held.dst.len() == 1 && held.dst == reach.dst;
-            let apart = || match (held.key, keys) {
-                (Some(key), Some(keys)) => keys.binary_search(&key).is_err(),
-                _ => held.dst.and(reach.dst).is_empty(),
-            };
-            same_shard || !(held.writes || reach.writes) || apart()
+            let ordered = same_shard && !(held.refusable && reach.writes);
+            ordered || !(held.writes || reach.writes) || held.is_apart(reach)
         })
+    }
+
+    /// Whether a command touches a key that one under way writes.
+    pub(super) fn is_written(&self, reach: &CommandReach<'_>) -> bool {
+        self.writes > 0 && self.held.iter().any(|held| held.writes && !held.is_apart(reach))
     }
 
     /// Notes that a request was sent. Requests grow.
     pub(super) fn sent(&mut self, request: u64, reach: &CommandReach<'_>) {
-        let (dst, writes) = (reach.dst, reach.writes);
+        let CommandReach { dst, writes, refusable, .. } = *reach;
+        let before = self.held.len();
         let single = if dst.len() == 1 { dst.lowest() } else { None };
         self.only =
             if self.open.is_empty() { single } else { self.only.filter(|g| single == Some(*g)) };
         self.open.push_back(request);
         match reach.few_keys() {
-            None => self.held.push_back(KeyHold { request, dst, key: None, writes }),
+            None => self.held.push_back(KeyHold { request, dst, key: None, writes, refusable }),
             Some(keys) => {
-                let hold = |key: &u64| KeyHold { request, dst, key: Some(*key), writes };
+                let hold = |key: &u64| KeyHold { request, dst, key: Some(*key), writes, refusable };
                 self.held.extend(keys.iter().map(hold));
             }
         }
+        let more = self.held.len() - before;
+        self.writes += if writes { more } else { 0 };
+        self.refusable += if refusable { more } else { 0 };
     }
 
     /// Notes that a request was answered.
@@ -113,7 +137,10 @@ impl Pipeline {
         }
         let from = self.held.partition_point(|held| held.request < request);
         let count = self.held.range(from..).take_while(|held| held.request == request).count();
-        self.held.drain(from..from + count);
+        for held in self.held.drain(from..from + count) {
+            self.writes -= usize::from(held.writes);
+            self.refusable -= usize::from(held.refusable);
+        }
         if self.held.is_empty() {
             self.held.shrink_to(HOLDS_KEPT);
         }
@@ -131,7 +158,8 @@ mod tests {
     use amcast_core::rng::Rng;
 
     fn reach<'a>(shards: &[u8], keys: &'a [u64], writes: bool) -> CommandReach<'a> {
-        CommandReach { dst: shards.iter().map(|g| Gid(*g)).collect(), keys: Some(keys), writes }
+        let dst = shards.iter().map(|g| Gid(*g)).collect();
+        CommandReach { dst, keys: Some(keys), writes, refusable: false }
     }
 
     #[test]
@@ -165,7 +193,8 @@ mod tests {
         assert!(p.admits(&reach(&[0], &[10], false)), "one shard keeps the order");
         assert!(p.admits(&reach(&[1], &[20], true)), "another key");
         assert!(!p.admits(&reach(&[0, 1], &[10, 20], false)), "a read of the written key");
-        assert!(!p.admits(&CommandReach { dst: GroupSet::first(2), keys: None, writes: false }));
+        let (dst, keys) = (GroupSet::first(2), None);
+        assert!(!p.admits(&CommandReach { dst, keys, writes: false, refusable: false }));
         p.sent(2, &reach(&[1], &[20], false));
         assert!(p.admits(&reach(&[1, 2], &[20, 30], false)), "reads do not clash");
         assert!(!p.admits(&reach(&[1, 2], &[20, 30], true)));
@@ -174,6 +203,23 @@ mod tests {
         assert!(p.admits(&reach(&[0, 2], &[10, 30], true)));
         p.answered(2);
         assert!(p.admits(&reach(&[1, 2], &[20, 30], true)) && p.len() == 0);
+    }
+
+    #[test]
+    fn a_write_waits_behind_a_read_of_its_key_that_may_be_sent_again() {
+        let mut p = Pipeline::default();
+        p.sent(1, &CommandReach { refusable: true, ..reach(&[0], &[10], false) });
+        assert!(!p.admits(&reach(&[0], &[10], true)), "the shard cannot keep the order");
+        assert!(p.admits(&reach(&[0], &[11], true)) && p.admits(&reach(&[0], &[10], false)));
+        assert!(!p.is_written(&reach(&[0], &[10], false)));
+        p.sent(2, &reach(&[0], &[11], true));
+        assert!(p.is_written(&reach(&[0], &[11], false)));
+        assert!(!p.is_written(&reach(&[0], &[10], false)));
+        p.answered(1);
+        assert!(p.admits(&reach(&[0], &[10], true)));
+        p.answered(2);
+        assert!(!p.is_written(&reach(&[0], &[11], false)));
+        assert_eq!((p.writes, p.refusable), (0, 0));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use amcast_kv::command_stats::{CallEnd, CommandCall};
 use amcast_kv::registry::{self, CommandRunner};
 use amcast_kv::reply::Reply;
 use amcast_kv::resp::reply;
+use amcast_kv::size_refusal;
 use std::borrow::Cow;
 
 impl<B: Backend> RedisConnection<B> {
@@ -60,17 +61,17 @@ impl<B: Backend> RedisConnection<B> {
         let large = self.end_parts(request);
         self.peeks.retain(|peek| peek.request != request);
         self.apart.retain(|read| *read != request);
-        self.turns.answered(request);
+        self.turns.answered(request, is_executed, answer.len());
         if self.probe == Some(request) {
             (self.probe, self.probed) = (None, is_executed);
-            if is_executed {
-                self.shared.answers.learn(answer.len());
-            }
             // One of that size and no other is known; below this many are sent in any case.
             self.answer_guess = answer.len().max(ANSWER_BYTES_GUESS);
         }
-        let refusal = self.shared.learn(&answer);
-        // A command that is refused for its map or its stamp was sent a moment ago: it was not
+        let too_large = size_refusal::of_refusal(&answer);
+        // How large answers are is not known any more.
+        self.probed &= too_large.is_none();
+        let refusal = too_large.or_else(|| self.shared.learn(&answer));
+        // A command that is refused for its map, its stamp or its answer's size was sent a moment ago: it was not
         // executed, its copies will not be, and it is sent again.
         let outcome = if refusal.is_some() { Outcome::NotExecuted } else { outcome };
         if self.written.answered(request, outcome) {

@@ -1,6 +1,7 @@
 //! The bounds of one connection: memory, and commands under way.
 
 use super::super::answer_admission::{AnswerSize, AnswerTurn, LARGE_ANSWER_BYTES};
+use super::super::pipeline::CommandReach;
 use super::super::unauthenticated;
 use super::super::wire::OUTPUT_BYTES_CALM;
 use super::{AnswerSlot, RedisConnection, UnsentCommand};
@@ -41,8 +42,27 @@ impl<B: Backend> RedisConnection<B> {
         match self.probed {
             _ if !pending.may_answer_much => None,
             false => Some(AnswerSize::Unknown),
-            true if self.answer_guess < LARGE_ANSWER_BYTES => None,
-            true => Some(AnswerSize::Large(self.answer_guess)),
+            true if self.answer_guess >= LARGE_ANSWER_BYTES => {
+                Some(AnswerSize::Large(self.answer_guess))
+            }
+            // One that only reads is refused if its answer is larger than is thought.
+            true if pending.read_only => None,
+            true => Some(AnswerSize::Unknown),
+        }
+    }
+
+    /// Gives a read whose answer should be small a place for a large one, if there is one now, and the read follows a write
+    /// of one of its keys: the next write of that key waits behind a read that may be refused.
+    pub(super) fn take_free_place(&self, pending: &mut UnsentCommand) {
+        let reach = CommandReach {
+            dst: pending.dst,
+            keys: pending.keys.as_deref(),
+            writes: false,
+            refusable: false,
+        };
+        if pending.may_answer_much && self.pipeline.is_written(&reach) {
+            let host = unauthenticated::host(&self.client.info);
+            pending.turn = AnswerTurn::now(&self.shared.answers, host).map(Box::new);
         }
     }
 
@@ -68,6 +88,12 @@ impl<B: Backend> RedisConnection<B> {
     /// Bytes of answers that wait for the client, or for their turn.
     pub(super) fn answer_bytes(&self) -> usize {
         self.wire.unwritten() + self.slot_bytes
+    }
+
+    /// Whether few enough bytes wait for the client that refused commands may be sent again. Answers behind them do not
+    /// count: they leave after them.
+    pub(super) fn is_being_read(&self) -> bool {
+        self.wire.unwritten() <= OUTPUT_BYTES_CALM
     }
 
     /// Whether few enough bytes of answers wait that more commands may be taken.

@@ -14,7 +14,10 @@ use amcast_kv::command_stats::{CallEnd, CommandCall};
 use amcast_kv::commands::transactions::{OrderedTransaction, held};
 use amcast_kv::registry::{self, CommandRunner, CommandSpec};
 use amcast_kv::reply::RedisError;
-use amcast_kv::{EPOCH_BYTES, destinations, encode_args, encode_epoch, encoded_len, key_hashes};
+use amcast_kv::{
+    EPOCH_BYTES, destinations, encode_args, encode_epoch, encode_whole_epoch, encoded_len,
+    key_hashes, set_small_answer,
+};
 use amcast_smr::SessionWrite;
 use amcast_smr::envelope::Envelope;
 use amcast_smr::hash::hash_bytes;
@@ -51,7 +54,10 @@ impl<B: Backend> RedisConnection<B> {
         let mut pending = pending;
         match self.large_answer(&pending) {
             // It may have waited before, when larger answers were expected.
-            None => pending.turn = None,
+            None => {
+                pending.turn = None;
+                self.take_free_place(&mut pending);
+            }
             Some(size) => {
                 if !self.admits(&pending) || !self.has_answer_place(&mut pending, size, cx) {
                     return Err(pending);
@@ -139,13 +145,12 @@ impl<B: Backend> RedisConnection<B> {
         }
         let mut keys = std::mem::take(&mut self.spare_keys);
         keys.clear();
-        let by_key = self.map.shards() == 1
-            || key_hashes(command, args, &mut |key| {
-                // One more than are looked at says that there are too many.
-                if keys.len() <= KEYS_MAX {
-                    keys.push(hash_bytes(0, key));
-                }
-            });
+        let by_key = key_hashes(command, args, &mut |key| {
+            // One more than are looked at says that there are too many.
+            if keys.len() <= KEYS_MAX {
+                keys.push(hash_bytes(0, key));
+            }
+        });
         let keys = (by_key && keys.len() <= KEYS_MAX).then(|| {
             keys.sort_unstable();
             keys
@@ -153,7 +158,10 @@ impl<B: Backend> RedisConnection<B> {
         fit(&mut self.body, Envelope::BYTES + EPOCH_BYTES + encoded_len(args));
         // Room for the envelope, which is known when the command is sent.
         self.body.resize(Envelope::BYTES, 0);
-        encode_epoch(self.map.epoch(), &mut self.body);
+        match command.writes() {
+            true => encode_epoch(self.map.epoch(), &mut self.body),
+            false => encode_whole_epoch(self.map.epoch(), &mut self.body),
+        }
         encode_args(args, &mut self.body);
         let large = self.is_large(&self.body);
         let read_only = !command.writes() && !large;
@@ -162,7 +170,7 @@ impl<B: Backend> RedisConnection<B> {
         let here = read_only && shown && sequential;
         let can = dst.len() == 1 && self.shared.backend.reads_apart();
         let apart = read_only && shown && !sequential && can;
-        let may_answer_much = !large && command.may_answer_much();
+        let may_answer_much = !large && command.may_answer_much(args);
         let turn = None;
         Ok(UnsentCommand {
             dst,
@@ -197,6 +205,7 @@ impl<B: Backend> RedisConnection<B> {
             dst: p.dst,
             keys: p.keys.as_deref(),
             writes: !p.read_only,
+            refusable: false,
         })
     }
 
@@ -222,6 +231,10 @@ impl<B: Backend> RedisConnection<B> {
             read_only: pending.read_only,
         };
         self.body[..Envelope::BYTES].copy_from_slice(&envelope.to_bytes());
+        let refusable = pending.read_only && pending.may_answer_much && pending.turn.is_none();
+        if pending.read_only {
+            set_small_answer(&mut self.body[Envelope::BYTES..], refusable);
+        }
         self.lane.replies.opened(request);
         let token = token(self.lane.index, request);
         let (backend, dst) = (&self.shared.backend, pending.dst);
@@ -258,8 +271,9 @@ impl<B: Backend> RedisConnection<B> {
         if let Some(turn) = turn {
             self.turns.sent(request, turn);
         }
-        self.pipeline
-            .sent(request, &CommandReach { dst, keys: keys.as_deref(), writes: !read_only });
+        let writes = !read_only;
+        let reach = CommandReach { dst, keys: keys.as_deref(), writes, refusable };
+        self.pipeline.sent(request, &reach);
         self.spare_keys = keys.filter(|keys| keys.capacity() <= KEYS_MAX).unwrap_or_default();
         Ok((request, then))
     }

@@ -101,7 +101,8 @@ impl<B: Backend> RedisConnection<B> {
         };
         let request = large.request();
         self.last_request = request;
-        self.pipeline.sent(request, &CommandReach { dst, keys: None, writes: true });
+        self.pipeline
+            .sent(request, &CommandReach { dst, keys: None, writes: true, refusable: false });
         self.large = Some(Box::new(large));
         (request, then)
     }

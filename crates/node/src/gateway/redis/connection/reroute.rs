@@ -1,5 +1,5 @@
 //! Commands that were not executed because their shards go by another map of partitions, or by another time
-//! than this host's clock said: they are ordered again, as new requests. Shards execute neither a message that they
+//! than this host's clock said, or because their answers are larger than was thought: they are ordered again, as new requests. Shards execute neither a message that they
 //! refused so, nor any copy of it that another node has ordered; and the gateway gives commands up long before
 //! replicas forget what they executed, so that of an old one, too, it knows that it was not.
 //!
@@ -39,6 +39,10 @@ impl<B: Backend> RedisConnection<B> {
             return false;
         }
         self.drains = false;
+        if !self.is_being_read() {
+            self.held_back = true;
+            return false;
+        }
         // A later command may wait to be sent: its bytes are put aside.
         let waiting = std::mem::take(&mut self.body);
         let mut at = 0;
