@@ -78,7 +78,7 @@ fn entries(store: &Store, (from, covered): (u64, usize), slice: &mut Slice<'_>) 
 }
 
 /// The fields that distinguish an entry from another one of the same key, beside its value. The time of the last change
-/// is left out: replicas that began with states of an earlier version know it of different keys.
+/// is omitted: replicas that began with states of an earlier version know it of different keys.
 fn head(entry: &KeyEntry, mut tell: impl FnMut(u64)) {
     let (kind, len) = shape(&entry.data);
     [entry.version, entry.deadline_ms, u64::from(kind), len as u64].into_iter().for_each(&mut tell);

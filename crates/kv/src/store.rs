@@ -365,7 +365,8 @@ impl Store {
 
     /// Sets `key`, and replaces any value.
     pub(crate) fn put(&mut self, key: &[u8], data: Data, deadline_ms: u64) {
-        let (hash, version, changed_ms) = (self.hash(key), self.version, self.now_ms);
+        let hash = self.hash(key);
+        let (version, changed_ms) = (self.version, self.now_ms);
         self.keep(hash);
         self.advance_mark(key);
         let known = self.by_hash.get_mut(&hash).and_then(|b| b.iter_mut().find(|e| *e.key == *key));

@@ -8,8 +8,8 @@
 //! - where its last answers were large, one of their size, of [`LARGE_BYTES_MAX`] bytes.
 //!
 //! A read takes none where the last answers were small, and says that only a small answer is wanted: if it is large after
-//! all the read is [refused](amcast_kv::size_refusal) before more was prepared, and is sent again with a place. What also
-//! writes cannot be refused so, and takes a place.
+//! all the read is [refused](amcast_kv::size_refusal) before more was prepared, and is sent again with a place. A
+//! command that also writes cannot be refused so, and takes a place.
 //!
 //! It keeps the place until the answer has arrived, and for no longer than [`HELD_AT_MOST`]: a shard that does not answer
 //! stops no commands to others. Where there is no place, connections wait, and

@@ -5,15 +5,19 @@ mod bounds;
 mod order;
 mod parts;
 mod reroute;
+mod state;
 
-use self::parts::LargeCommand;
+use self::state::{
+    AnswerQueue, ExpectedAnswers, InputProgress, NextCommand, RefusedCommands, TransactionHere,
+    UnorderedReads,
+};
 use super::RedisShared;
-use super::answer_admission::{AnswerTurn, OpenTurns};
+use super::answer_admission::AnswerTurn;
 use super::pipeline::Pipeline;
 use super::router::{ArrivedAnswers, RouterLane, WakeBatch};
 use super::unauthenticated::{self, GivenPassword, LoginWait};
 use super::wire::{ClientSocket, OUTPUT_BYTES_CALM};
-use crate::gateway::backend::{Backend, SessionWrites};
+use crate::gateway::backend::Backend;
 use crate::gateway::clock::ClockReading;
 use amcast_core::{GroupSet, Outcome};
 use amcast_kv::Partitions;
@@ -22,8 +26,7 @@ use amcast_kv::client::{ClientInfo, ClientReport, ClientState, lock, wall_us};
 use amcast_kv::command_stats::{CallEnd, CommandCall, ThreadStats};
 use amcast_kv::registry::{self, AfterRun, CommandRunner, CommandSpec};
 use amcast_kv::reply::{RedisError, Reply};
-use amcast_kv::resp::parser::{Parser, ParserStep, RequestBounds};
-use std::collections::VecDeque;
+use amcast_kv::resp::parser::{ParserStep, RequestBounds};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
@@ -110,57 +113,22 @@ struct RedisConnection<B: Backend> {
     client: ClientState,
     lane: RouterLane,
     mail: ArrivedAnswers,
-    /// The counters of its thread.
-    stats: Arc<ThreadStats>,
-    /// When the input was read last, by the host's clock: every command that is in it was whole then.
-    read_ns: u64,
     /// When answers were collected last.
     collected_ns: u64,
-    parser: Parser,
-    /// The input holds no whole command.
-    starved: bool,
-    /// Commands were left in the input because too many bytes wait to be written.
-    held_back: bool,
-    slots: VecDeque<AnswerSlot>,
-    /// Bytes of an answer: the largest lately, since answers under way cannot be sent back.
-    answer_guess: usize,
-    /// Bytes of the answers in `slots`.
-    slot_bytes: usize,
-    /// The request of the first command whose answer may be large, which is under way alone to tell how large answers are;
-    /// and whether one was.
-    probe: Option<u64>,
-    probed: bool,
-    /// The turns of commands with large answers.
-    turns: OpenTurns,
+    /// The counters of its thread.
+    stats: Arc<ThreadStats>,
+    input: InputProgress,
+    answers: AnswerQueue,
+    expected: ExpectedAnswers,
     entrance: LoginWait,
     pipeline: Pipeline,
     /// The map of partitions that commands are sent by.
     map: Arc<Partitions>,
-    /// Refused commands in `slots`.
-    refused: usize,
-    /// A command was refused: none is sent until all that were sent are answered, so that those which
-    /// were refused, too, are ordered in their order.
-    drains: bool,
+    refused: RefusedCommands,
     last_request: u64,
-    /// Reads under way that a node of this process answers.
-    peeks: Vec<OpenPeek>,
-    /// The writes that such reads must see.
-    written: SessionWrites,
-    /// Reads under way that are not ordered: nothing else is under way with them.
-    apart: Vec<u64>,
-    /// The message of the command that waits to be sent: room for its envelope, and the encoded command.
-    body: Vec<u8>,
-    pending: Option<UnsentCommand>,
-    /// The buffer for the hashes of the next command's keys.
-    spare_keys: Vec<u64>,
-    /// The command that is being sent in parts.
-    large: Option<Box<LargeCommand>>,
-    /// Commands of the transaction that is gathered that the gateway runs itself.
-    gathered_here: usize,
-    /// Bytes that the commands of the ordered transaction take here until it is answered.
-    shown_bytes: usize,
-    /// A command must see the answers of all before it.
-    barrier: bool,
+    reads: UnorderedReads,
+    next: NextCommand,
+    transaction: TransactionHere,
     /// No more input will be taken; the connection ends once all answers were written.
     closing: bool,
     /// The last command, for `CLIENT LIST`.
@@ -206,33 +174,18 @@ pub(super) fn open<B: Backend>(
         last_request: lane.last_request,
         lane,
         mail: ArrivedAnswers::default(),
-        stats: Arc::clone(stats),
-        read_ns: 0,
         collected_ns: 0,
-        parser: Parser::default(),
-        starved: true,
-        held_back: false,
-        slots: VecDeque::new(),
-        answer_guess: ANSWER_BYTES_GUESS,
-        slot_bytes: 0,
-        probe: None,
-        probed: false,
-        turns: OpenTurns::default(),
+        stats: Arc::clone(stats),
+        input: InputProgress::default(),
+        answers: AnswerQueue::default(),
+        expected: ExpectedAnswers::default(),
         entrance: LoginWait::default(),
         pipeline: Pipeline::default(),
         map: shared.server.partitions(),
-        refused: 0,
-        drains: false,
-        peeks: Vec::new(),
-        apart: Vec::new(),
-        written: SessionWrites::default(),
-        body: Vec::new(),
-        pending: None,
-        spare_keys: Vec::new(),
-        large: None,
-        gathered_here: 0,
-        shown_bytes: 0,
-        barrier: false,
+        refused: RefusedCommands::default(),
+        reads: UnorderedReads::default(),
+        next: NextCommand::default(),
+        transaction: TransactionHere::default(),
         closing: false,
         last_command: "NULL",
     };
@@ -289,13 +242,15 @@ impl<B: Backend> RedisConnection<B> {
                     false => continue,
                 }
             }
-            if self.held_back && (self.is_calm() || self.refused > 0 && self.is_being_read()) {
+            if self.input.held_back
+                && (self.is_calm() || self.refused.count > 0 && self.is_being_read())
+            {
                 continue;
             }
             let next = if self.closing {
-                let all_said = self.slots.is_empty() && self.pending.is_none();
+                let all_said = self.answers.slots.is_empty() && self.next.pending.is_none();
                 self.wire.part(cx, all_said).map(Err)
-            } else if self.wire.ended && self.starved && self.is_done() {
+            } else if self.wire.ended && self.input.starved && self.is_done() {
                 Poll::Ready(Err(()))
             } else {
                 self.read(cx)
@@ -313,38 +268,38 @@ impl<B: Backend> RedisConnection<B> {
     /// Takes commands from the input and sends them on, while it can.
     fn take_commands(&mut self, cx: &mut Context<'_>, now: ClockReading) -> ReadProgress {
         let mut sent = false;
-        (self.held_back, self.starved) = (false, false);
+        (self.input.held_back, self.input.starved) = (false, false);
         loop {
             sent |= self.send_parts(cx, now);
-            if self.refused > 0 {
-                let (is_large, all) = (self.large.is_some(), self.send_refused(cx, now));
+            if self.refused.count > 0 {
+                let (is_large, all) = (self.next.large.is_some(), self.send_refused(cx, now));
                 // A large one was only begun: its parts are sent in the next turn.
-                sent |= all || self.large.is_some() && !is_large;
+                sent |= all || self.next.large.is_some() && !is_large;
                 if !all {
                     break;
                 }
             }
-            if let Some(pending) = self.pending.take() {
-                self.pending = self.send_or_wait(pending, cx, now);
-                if self.pending.is_some() {
+            if let Some(pending) = self.next.pending.take() {
+                self.next.pending = self.send_or_wait(pending, cx, now);
+                if self.next.pending.is_some() {
                     break;
                 }
                 sent = true;
             }
-            if self.barrier && self.pipeline.len() > 0 {
+            if self.next.barrier && self.pipeline.len() > 0 {
                 break;
             }
-            self.barrier = false;
+            self.next.barrier = false;
             if self.closing || self.full() {
                 break;
             }
             if self.entrance.is_closed() || !self.is_calm() {
-                self.held_back = true;
+                self.input.held_back = true;
                 break;
             }
             let taken = self.take_command(cx);
-            self.starved = taken == TakenInput::None;
-            self.held_back = taken == TakenInput::Deferred;
+            self.input.starved = taken == TakenInput::None;
+            self.input.held_back = taken == TakenInput::Deferred;
             if taken != TakenInput::Some {
                 break;
             }
@@ -361,7 +316,7 @@ impl<B: Backend> RedisConnection<B> {
 
     /// Takes one command from the input.
     fn take_command(&mut self, cx: &mut Context<'_>) -> TakenInput {
-        let mut parser = std::mem::take(&mut self.parser);
+        let mut parser = std::mem::take(&mut self.input.parser);
         let mut input = std::mem::take(&mut self.wire.input);
         let buffer = input.unread();
         let bounds = match self.client.authenticated {
@@ -409,7 +364,7 @@ impl<B: Backend> RedisConnection<B> {
             }
         }
         let spent = before - input.unread().len();
-        self.parser = parser;
+        self.input.parser = parser;
         self.wire.input = input;
         let is_strange = !self.client.authenticated && taken == TakenInput::Some;
         if is_strange && self.entrance.spend(spent) {
@@ -476,7 +431,7 @@ impl<B: Backend> RedisConnection<B> {
                 Ok(()) => self.answer(None, |reply| reply.simple("QUEUED")),
             };
         }
-        let call = CommandCall { number, end: CallEnd::Executed, read_ns: self.read_ns };
+        let call = CommandCall { number, end: CallEnd::Executed, read_ns: self.input.read_ns };
         match command.run {
             CommandRunner::Shards(_) => self.order(command, args, AfterAnswer::Show, call),
             CommandRunner::Gateway(f) | CommandRunner::Both(f, _) => {
@@ -490,11 +445,11 @@ impl<B: Backend> RedisConnection<B> {
         let most = self.shared.config.command_bytes_max;
         let Some(transaction) = &mut self.client.transaction else { return Ok(()) };
         if transaction.commands.is_empty() {
-            self.gathered_here = 0;
+            self.transaction.count = 0;
         }
         if matches!(command.run, CommandRunner::Gateway(_)) {
-            self.gathered_here += 1;
-            if self.gathered_here > GATEWAY_COMMANDS_MAX {
+            self.transaction.count += 1;
+            if self.transaction.count > GATEWAY_COMMANDS_MAX {
                 let why = format_args!(
                     "ERR the transaction has more than {GATEWAY_COMMANDS_MAX} commands that no shard runs, \
                      such as INFO"
@@ -533,7 +488,7 @@ impl<B: Backend> RedisConnection<B> {
             Ok(AfterRun::Watch) => {
                 let keys = args[1..].iter().map(|k| (*k).into()).collect();
                 self.order(command, args, AfterAnswer::Watch(keys), call);
-                self.barrier = true;
+                self.next.barrier = true;
             }
             Ok(AfterRun::Transaction) => self.order_transaction(command, call),
             Ok(next) => {
@@ -609,15 +564,15 @@ impl<B: Backend> RedisConnection<B> {
     /// Reads once, unless commands cannot be taken now; ready with `Ok` if there is something new
     /// to look at, with `Err` if the connection broke.
     fn read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ()>> {
-        let waits = self.barrier || self.pending.is_some() || self.refused > 0;
+        let waits = self.next.barrier || self.next.pending.is_some() || self.refused.count > 0;
         let stuck = self.full() || waits || !self.is_calm();
         if stuck {
             self.wire.input.wait();
             return Poll::Pending;
         }
-        let read = self.wire.read(cx, self.parser.needs());
+        let read = self.wire.read(cx, self.input.parser.needs());
         if read.is_ready() {
-            self.read_ns = host_ns();
+            self.input.read_ns = host_ns();
         }
         read.map_err(drop)
     }

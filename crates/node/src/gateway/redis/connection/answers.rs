@@ -48,40 +48,40 @@ impl<B: Backend> RedisConnection<B> {
         // would have many large ones under way at a time.
         let is_executed = outcome == Outcome::Executed;
         if is_executed {
-            self.answer_guess = answer.len().max(self.answer_guess - self.answer_guess / 8);
+            self.expected.guess = answer.len().max(self.expected.guess - self.expected.guess / 8);
         }
         let mine = |s: &AnswerSlot| matches!(s, AnswerSlot::Open { request, .. } if *request as u32 == low);
-        let Some(i) = self.slots.iter().position(mine) else { return };
+        let Some(i) = self.answers.slots.iter().position(mine) else { return };
         let AnswerSlot::Open { request, then, resp, silent, mut call } =
-            std::mem::replace(&mut self.slots[i], AnswerSlot::Ready(Vec::new(), None))
+            std::mem::replace(&mut self.answers.slots[i], AnswerSlot::Ready(Vec::new(), None))
         else {
             return;
         };
         self.pipeline.answered(request);
         let large = self.end_parts(request);
-        self.peeks.retain(|peek| peek.request != request);
-        self.apart.retain(|read| *read != request);
-        self.turns.answered(request, is_executed, answer.len());
-        if self.probe == Some(request) {
-            (self.probe, self.probed) = (None, is_executed);
+        self.reads.peeks.retain(|peek| peek.request != request);
+        self.reads.apart.retain(|read| *read != request);
+        self.expected.turns.answered(request, is_executed, answer.len());
+        if self.expected.probe == Some(request) {
+            (self.expected.probe, self.expected.probed) = (None, is_executed);
             // One of that size and no other is known; below this many are sent in any case.
-            self.answer_guess = answer.len().max(ANSWER_BYTES_GUESS);
+            self.expected.guess = answer.len().max(ANSWER_BYTES_GUESS);
         }
         let too_large = size_refusal::of_refusal(&answer);
         // How large answers are is not known any more.
-        self.probed &= too_large.is_none();
+        self.expected.probed &= too_large.is_none();
         let refusal = too_large.or_else(|| self.shared.learn(&answer));
         // A command that is refused for its map, its stamp or its answer's size was sent a moment ago: it was not
         // executed, its copies will not be, and it is sent again.
         let outcome = if refusal.is_some() { Outcome::NotExecuted } else { outcome };
-        if self.written.answered(request, outcome) {
+        if self.reads.written.answered(request, outcome) {
             self.shared.clock.accepted();
         }
         if let Some(args) = refusal {
-            (self.refused, self.drains) = (self.refused + 1, true);
+            (self.refused.count, self.refused.drains) = (self.refused.count + 1, true);
             // Of a large command the answer holds no arguments.
             let args = large.map_or_else(|| args.to_vec(), |large| large.into_args());
-            self.slots[i] = AnswerSlot::Refused { args, then, resp, silent, call };
+            self.answers.slots[i] = AnswerSlot::Refused { args, then, resp, silent, call };
             return;
         }
         call.end = CallEnd::of(outcome, &answer);
@@ -102,20 +102,20 @@ impl<B: Backend> RedisConnection<B> {
             }
             _ => self.finished(then, &answer, resp, call, Vec::new()),
         };
-        self.slot_bytes += shown.len();
-        self.slots[i] = AnswerSlot::Ready(shown, Some(call));
+        self.answers.bytes += shown.len();
+        self.answers.slots[i] = AnswerSlot::Ready(shown, Some(call));
         self.show_ready();
     }
 
     /// Moves the answers whose turn it is to the output.
     pub(super) fn show_ready(&mut self) {
-        while let Some(AnswerSlot::Ready(next, call)) = self.slots.front_mut() {
-            self.slot_bytes -= next.len();
+        while let Some(AnswerSlot::Ready(next, call)) = self.answers.slots.front_mut() {
+            self.answers.bytes -= next.len();
             self.wire.put(std::mem::take(next));
             if let Some(call) = call.take() {
                 self.stats.answered(call, self.collected_ns);
             }
-            self.slots.pop_front();
+            self.answers.slots.pop_front();
         }
     }
 
@@ -161,7 +161,7 @@ impl<B: Backend> RedisConnection<B> {
                 }
             }
             AfterAnswer::Transaction(commands) => {
-                self.shown_bytes = 0;
+                self.transaction.bytes = 0;
                 self.finish_transaction(&commands, answer, version, call, out);
             }
         }
@@ -231,7 +231,7 @@ impl<B: Backend> RedisConnection<B> {
     }
 
     pub(super) fn put(&mut self, answer: &[u8], version: u8, call: Option<CommandCall>) {
-        if self.slots.is_empty() {
+        if self.answers.slots.is_empty() {
             reply::write(answer, version, &mut self.wire.output);
             if let Some(call) = call {
                 self.stats.answered(call, host_ns());
@@ -245,7 +245,7 @@ impl<B: Backend> RedisConnection<B> {
 
     /// Puts an answer behind those that are to come.
     pub(super) fn hold(&mut self, shown: Vec<u8>, call: Option<CommandCall>) {
-        self.slot_bytes += shown.len();
-        self.slots.push_back(AnswerSlot::Ready(shown, call));
+        self.answers.bytes += shown.len();
+        self.answers.slots.push_back(AnswerSlot::Ready(shown, call));
     }
 }

@@ -22,28 +22,28 @@ impl<B: Backend> RedisConnection<B> {
     /// Whether as many commands are under way, or answers held back behind them, as may be.
     pub(super) fn full(&self) -> bool {
         let (open, open_max) = (self.pipeline.len(), self.shared.config.open_max);
-        let large = open > 0 && open * self.answer_guess >= OUTPUT_BYTES_CALM;
+        let large = open > 0 && open * self.expected.guess >= OUTPUT_BYTES_CALM;
         large
-            || self.large.is_some()
-            || self.probe.is_some()
+            || self.next.large.is_some()
+            || self.expected.probe.is_some()
             || open >= open_max
-            || self.slots.len() >= 4 * open_max
+            || self.answers.slots.len() >= 4 * open_max
     }
 
     /// Whether a command must wait until nothing else is under way: the first one whose answer may be large tells how large
     /// answers are. Many small commands may ask for far more bytes than a client takes, and sent commands cannot be taken
     /// back.
     pub(super) fn must_probe(&self, pending: &UnsentCommand) -> bool {
-        pending.may_answer_much && !self.probed && self.pipeline.len() > 0
+        pending.may_answer_much && !self.expected.probed && self.pipeline.len() > 0
     }
 
     /// The size that the answer to the command may have, if it needs a place among those of all connections.
     pub(super) fn large_answer(&self, pending: &UnsentCommand) -> Option<AnswerSize> {
-        match self.probed {
+        match self.expected.probed {
             _ if !pending.may_answer_much => None,
             false => Some(AnswerSize::Unknown),
-            true if self.answer_guess >= LARGE_ANSWER_BYTES => {
-                Some(AnswerSize::Large(self.answer_guess))
+            true if self.expected.guess >= LARGE_ANSWER_BYTES => {
+                Some(AnswerSize::Large(self.expected.guess))
             }
             // One that only reads is refused if its answer is larger than is thought.
             true if pending.read_only => None,
@@ -82,12 +82,12 @@ impl<B: Backend> RedisConnection<B> {
 
     /// Whether every command that was taken is answered, and the answer written.
     pub(super) fn is_done(&self) -> bool {
-        self.pending.is_none() && self.slots.is_empty() && self.wire.unwritten() == 0
+        self.next.pending.is_none() && self.answers.slots.is_empty() && self.wire.unwritten() == 0
     }
 
     /// Bytes of answers that wait for the client, or for their turn.
     pub(super) fn answer_bytes(&self) -> usize {
-        self.wire.unwritten() + self.slot_bytes
+        self.wire.unwritten() + self.answers.bytes
     }
 
     /// Whether few enough bytes wait for the client that refused commands may be sent again. Answers behind them do not
@@ -107,36 +107,36 @@ impl<B: Backend> RedisConnection<B> {
 
     /// Bytes of all its buffers.
     fn held(&self) -> usize {
-        self.slot_bytes
+        self.answers.bytes
             + self.wire.capacity()
-            + self.parser.capacity()
+            + self.input.parser.capacity()
             + self.mail.bytes.capacity()
-            + self.body.capacity()
+            + self.next.body.capacity()
             + self.pipeline.bytes()
-            + self.large.as_ref().map_or(0, |large| large.capacity())
+            + self.next.large.as_ref().map_or(0, |large| large.capacity())
             + self.refused_bytes()
             + self.client.transaction.as_ref().map_or(0, |gathered| gathered.held)
-            + self.shown_bytes
+            + self.transaction.bytes
             + self.client.watched.bytes()
-            + self.peeks.iter().map(|peek| peek.bytes).sum::<usize>()
+            + self.reads.peeks.iter().map(|peek| peek.bytes).sum::<usize>()
     }
 
     /// Bytes of commands that are to be sent again.
     fn refused_bytes(&self) -> usize {
-        if self.refused == 0 {
+        if self.refused.count == 0 {
             return 0;
         }
         let bytes = |slot: &AnswerSlot| match slot {
             AnswerSlot::Refused { args, .. } => args.capacity(),
             _ => 0,
         };
-        self.slots.iter().map(bytes).sum()
+        self.answers.slots.iter().map(bytes).sum()
     }
 
     /// Gives back its buffers for large commands.
     pub(super) fn give_back(&mut self) {
-        if self.pending.is_none() && self.body.capacity() > BUFFER_BYTES_KEPT {
-            self.body = Vec::new();
+        if self.next.pending.is_none() && self.next.body.capacity() > BUFFER_BYTES_KEPT {
+            self.next.body = Vec::new();
         }
     }
 

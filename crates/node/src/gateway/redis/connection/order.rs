@@ -36,7 +36,13 @@ impl<B: Backend> RedisConnection<B> {
             Ok((request, then)) => {
                 let silent = self.client.silent || std::mem::take(&mut self.client.skip_next);
                 let resp = self.client.resp;
-                self.slots.push_back(AnswerSlot::Open { request, then, resp, silent, call });
+                self.answers.slots.push_back(AnswerSlot::Open {
+                    request,
+                    then,
+                    resp,
+                    silent,
+                    call,
+                });
                 None
             }
             Err(pending) => Some(pending),
@@ -83,7 +89,7 @@ impl<B: Backend> RedisConnection<B> {
             let mut shown = Vec::new();
             let version = self.client.resp;
             self.finish_transaction(&gathered.commands, b"*0\r\n", version, call, &mut shown);
-            match self.slots.is_empty() {
+            match self.answers.slots.is_empty() {
                 true => {
                     self.wire.output.append(&mut shown);
                     self.stats.answered(call, host_ns());
@@ -100,8 +106,8 @@ impl<B: Backend> RedisConnection<B> {
         let shown: Vec<_> = gathered.commands.iter().map(shown).collect();
         let bytes = shown.iter().map(|c| held(c.iter().map(|arg| arg.len()))).sum();
         self.order(exec, &args, AfterAnswer::Transaction(shown), call);
-        self.shown_bytes = if self.pending.is_some() { bytes } else { 0 };
-        self.barrier = true;
+        self.transaction.bytes = if self.next.pending.is_some() { bytes } else { 0 };
+        self.next.barrier = true;
     }
 
     /// Encodes a command to be ordered; it is sent at once or when its turn comes.
@@ -118,7 +124,7 @@ impl<B: Backend> RedisConnection<B> {
             return self.answer(Some(call), |reply| reply.error(&error));
         }
         match self.prepare(command, args, then, call) {
-            Ok(pending) => self.pending = Some(pending),
+            Ok(pending) => self.next.pending = Some(pending),
             Err(e) => {
                 let call = CommandCall { end: CallEnd::Failed, ..call };
                 self.answer(Some(call), |reply| reply.error(&e));
@@ -143,7 +149,7 @@ impl<B: Backend> RedisConnection<B> {
         if dst.is_empty() {
             dst = GroupSet::one(Gid(0));
         }
-        let mut keys = std::mem::take(&mut self.spare_keys);
+        let mut keys = std::mem::take(&mut self.next.spare_keys);
         keys.clear();
         let by_key = key_hashes(command, args, &mut |key| {
             // One more than are looked at says that there are too many.
@@ -155,15 +161,15 @@ impl<B: Backend> RedisConnection<B> {
             keys.sort_unstable();
             keys
         });
-        fit(&mut self.body, Envelope::BYTES + EPOCH_BYTES + encoded_len(args));
+        fit(&mut self.next.body, Envelope::BYTES + EPOCH_BYTES + encoded_len(args));
         // Room for the envelope, which is known when the command is sent.
-        self.body.resize(Envelope::BYTES, 0);
+        self.next.body.resize(Envelope::BYTES, 0);
         match command.writes() {
-            true => encode_epoch(self.map.epoch(), &mut self.body),
-            false => encode_whole_epoch(self.map.epoch(), &mut self.body),
+            true => encode_epoch(self.map.epoch(), &mut self.next.body),
+            false => encode_whole_epoch(self.map.epoch(), &mut self.next.body),
         }
-        encode_args(args, &mut self.body);
-        let large = self.is_large(&self.body);
+        encode_args(args, &mut self.next.body);
+        let large = self.is_large(&self.next.body);
         let read_only = !command.writes() && !large;
         let shown = matches!(then, AfterAnswer::Show);
         let sequential = self.client.level == ReadConsistency::Sequential;
@@ -189,16 +195,16 @@ impl<B: Backend> RedisConnection<B> {
     /// Whether a command may be sent now. A read that is answered here sees all that was written before
     /// it, and nothing that is written after it.
     fn admits(&self, p: &UnsentCommand) -> bool {
-        if self.large.is_some() || self.must_probe(p) {
+        if self.next.large.is_some() || self.must_probe(p) {
             return false;
         }
         if p.large {
             return self.pipeline.len() == 0;
         }
-        if p.here || !self.peeks.is_empty() {
+        if p.here || !self.reads.peeks.is_empty() {
             return p.here;
         }
-        if !self.apart.is_empty() {
+        if !self.reads.apart.is_empty() {
             return p.apart;
         }
         self.pipeline.admits(&CommandReach {
@@ -230,51 +236,52 @@ impl<B: Backend> RedisConnection<B> {
             stamp: now.stamp,
             read_only: pending.read_only,
         };
-        self.body[..Envelope::BYTES].copy_from_slice(&envelope.to_bytes());
+        self.next.body[..Envelope::BYTES].copy_from_slice(&envelope.to_bytes());
         let refusable = pending.read_only && pending.may_answer_much && pending.turn.is_none();
         if pending.read_only {
-            set_small_answer(&mut self.body[Envelope::BYTES..], refusable);
+            set_small_answer(&mut self.next.body[Envelope::BYTES..], refusable);
         }
         self.lane.replies.opened(request);
         let token = token(self.lane.index, request);
         let (backend, dst) = (&self.shared.backend, pending.dst);
         if pending.here {
-            if !backend.read_here(dst, &self.body, &self.written.all(), token) {
+            if !backend.read_here(dst, &self.next.body, &self.reads.written.all(), token) {
                 self.lane.replies.withdrawn();
                 return self.hand_in(UnsentCommand { here: false, ..pending }, now);
             }
-            self.peeks.push(OpenPeek { request, bytes: self.body.len() });
+            self.reads.peeks.push(OpenPeek { request, bytes: self.next.body.len() });
         } else {
             // Where something else is under way its place in the order keeps it from overtaking that.
-            let apart = pending.apart && self.pipeline.len() == self.apart.len();
+            let apart = pending.apart && self.pipeline.len() == self.reads.apart.len();
             let taken = match apart {
-                true => backend.read(dst, &mut self.body, token),
-                false => backend.submit(dst, &mut self.body, token),
+                true => backend.read(dst, &mut self.next.body, token),
+                false => backend.submit(dst, &mut self.next.body, token),
             };
             if let Err(BackendBusy) = taken {
                 self.lane.replies.withdrawn();
                 return Err(pending);
             }
             if apart {
-                self.apart.push(request);
+                self.reads.apart.push(request);
             }
         }
         let UnsentCommand { dst, keys, read_only, may_answer_much, turn, then, .. } = pending;
         if let (false, Some(shard)) = (read_only, dst.lowest()) {
-            self.written
+            self.reads
+                .written
                 .sent(SessionWrite { shard, request, host_ms: now.stamp.host_ms }, open_from);
         }
         self.last_request = request;
-        if may_answer_much && !self.probed {
-            self.probe = Some(request);
+        if may_answer_much && !self.expected.probed {
+            self.expected.probe = Some(request);
         }
         if let Some(turn) = turn {
-            self.turns.sent(request, turn);
+            self.expected.turns.sent(request, turn);
         }
         let writes = !read_only;
         let reach = CommandReach { dst, keys: keys.as_deref(), writes, refusable };
         self.pipeline.sent(request, &reach);
-        self.spare_keys = keys.filter(|keys| keys.capacity() <= KEYS_MAX).unwrap_or_default();
+        self.next.spare_keys = keys.filter(|keys| keys.capacity() <= KEYS_MAX).unwrap_or_default();
         Ok((request, then))
     }
 }

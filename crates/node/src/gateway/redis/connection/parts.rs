@@ -89,7 +89,7 @@ impl<B: Backend> RedisConnection<B> {
         let UnsentCommand { dst, then, .. } = pending;
         let room = self.shared.config.message_bytes_max - CommandPart::HEAD_BYTES;
         let large = LargeCommand {
-            message: std::mem::take(&mut self.body),
+            message: std::mem::take(&mut self.next.body),
             dst,
             lowest: dst.lowest().unwrap_or(Gid(0)),
             first: self.last_request + 1,
@@ -103,20 +103,20 @@ impl<B: Backend> RedisConnection<B> {
         self.last_request = request;
         self.pipeline
             .sent(request, &CommandReach { dst, keys: None, writes: true, refusable: false });
-        self.large = Some(Box::new(large));
+        self.next.large = Some(Box::new(large));
         (request, then)
     }
 
     /// Sends parts of the large command, if there is one, as far as there is room, and its assembly when all of them
     /// are kept. Whether something was sent.
     pub(super) fn send_parts(&mut self, cx: &mut Context<'_>, now: ClockReading) -> bool {
-        let Some(mut large) = self.large.take() else { return false };
+        let Some(mut large) = self.next.large.take() else { return false };
         let lane = self.lane.index;
         let bytes = large.body().len();
         let mut sent = false;
         let sends = large.refused.is_none() && !large.is_assembled;
         if sends && !self.shared.turns.begin(lane, bytes, cx.waker()) {
-            self.large = Some(large);
+            self.next.large = Some(large);
             return false;
         }
         while large.refused.is_none() && large.open.len() < OPEN_MAX && large.sent < large.count() {
@@ -130,7 +130,7 @@ impl<B: Backend> RedisConnection<B> {
             large.is_assembled = self.send_assembly(&large, cx, now);
             sent |= large.is_assembled;
         }
-        self.large = Some(large);
+        self.next.large = Some(large);
         sent
     }
 
@@ -182,7 +182,7 @@ impl<B: Backend> RedisConnection<B> {
         let taken = self.submit_or_wait(request, cx, submit);
         if taken {
             let wrote = SessionWrite { shard: large.lowest, request, host_ms: now.stamp.host_ms };
-            self.written.sent(wrote, request);
+            self.reads.written.sent(wrote, request);
         }
         taken
     }
@@ -213,7 +213,7 @@ impl<B: Backend> RedisConnection<B> {
 
     /// Takes the answer to a part; false if it is none.
     pub(super) fn place_part(&mut self, low: u32, answer: &ServiceAnswer<'_>) -> bool {
-        let Some(large) = &mut self.large else { return false };
+        let Some(large) = &mut self.next.large else { return false };
         let mine = |(request, _): &(u64, usize)| *request as u32 == low;
         let Some(i) = large.open.iter().position(mine) else { return false };
         let (_, bytes) = large.open.swap_remove(i);
@@ -234,7 +234,7 @@ impl<B: Backend> RedisConnection<B> {
 
     /// Ends a command of which a part was refused and that was not put together.
     fn give_up(&mut self) {
-        let Some(mut large) = self.large.take() else { return };
+        let Some(mut large) = self.next.large.take() else { return };
         let request = large.request();
         match large.refused.take() {
             Some(PartRefusal::Told(error)) => {
@@ -243,13 +243,13 @@ impl<B: Backend> RedisConnection<B> {
             }
             _ => {
                 let mine = |s: &AnswerSlot| matches!(s, AnswerSlot::Open { request: r, .. } if *r == request);
-                let Some(slot) = self.slots.iter_mut().find(|s| mine(s)) else { return };
+                let Some(slot) = self.answers.slots.iter_mut().find(|s| mine(s)) else { return };
                 if let AnswerSlot::Open { then, resp, silent, call, .. } =
                     std::mem::replace(slot, AnswerSlot::Ready(Vec::new(), None))
                 {
                     *slot =
                         AnswerSlot::Refused { args: large.into_args(), then, resp, silent, call };
-                    (self.refused, self.drains) = (self.refused + 1, true);
+                    (self.refused.count, self.refused.drains) = (self.refused.count + 1, true);
                 }
                 self.pipeline.answered(request);
             }
@@ -258,14 +258,14 @@ impl<B: Backend> RedisConnection<B> {
 
     /// Takes the large command out, if it is this request, which is answered: others have its room.
     pub(super) fn end_parts(&mut self, request: u64) -> Option<Box<LargeCommand>> {
-        let large = self.large.take_if(|large| large.request() == request)?;
+        let large = self.next.large.take_if(|large| large.request() == request)?;
         self.shared.turns.leave(self.lane.index);
         Some(large)
     }
 
     /// The connection ends: its parts leave room to others, which need not wait for their answers.
     pub(super) fn leave_parts(&mut self) {
-        if let Some(large) = self.large.take() {
+        if let Some(large) = self.next.large.take() {
             large.open.iter().for_each(|(_, bytes)| self.shared.turns.end(*bytes));
         }
         self.shared.turns.leave(self.lane.index);

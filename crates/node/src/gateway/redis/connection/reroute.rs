@@ -34,50 +34,50 @@ impl<B: Backend> RedisConnection<B> {
     /// there are still some.
     pub(super) fn send_refused(&mut self, cx: &mut Context<'_>, now: ClockReading) -> bool {
         // The one that waits behind them must not keep a place for which they wait.
-        self.pending.iter_mut().for_each(|pending| pending.turn = None);
-        if self.drains && self.pipeline.len() > 0 {
+        self.next.pending.iter_mut().for_each(|pending| pending.turn = None);
+        if self.refused.drains && self.pipeline.len() > 0 {
             return false;
         }
-        self.drains = false;
+        self.refused.drains = false;
         if !self.is_being_read() {
-            self.held_back = true;
+            self.input.held_back = true;
             return false;
         }
         // A later command may wait to be sent: its bytes are put aside.
-        let waiting = std::mem::take(&mut self.body);
+        let waiting = std::mem::take(&mut self.next.body);
         let mut at = 0;
-        while self.refused > 0 {
+        while self.refused.count > 0 {
             let refused = |slot: &AnswerSlot| matches!(slot, AnswerSlot::Refused { .. });
-            let next = self.slots.range(at..).position(refused);
+            let next = self.answers.slots.range(at..).position(refused);
             let next = at + next.expect("as many are there as were counted");
             if !self.send_one_refused(next, cx, now) {
                 break;
             }
             at = next + 1;
         }
-        self.body = waiting;
-        if self.refused == 0 {
-            self.turns.refused = None;
+        self.next.body = waiting;
+        if self.refused.count == 0 {
+            self.expected.turns.refused = None;
         }
         self.prepare_waiting_anew();
         // Those that cannot be sent again have an answer.
         self.show_ready();
-        self.refused == 0
+        self.refused.count == 0
     }
 
     /// The command that waits behind the refused ones goes by the same map as they do now: else it could
     /// be refused, and a later one not.
     fn prepare_waiting_anew(&mut self) {
-        let Some(pending) = self.pending.take() else { return };
-        let (epoch, bytes) = split_epoch(&self.body[Envelope::BYTES..]);
+        let Some(pending) = self.next.pending.take() else { return };
+        let (epoch, bytes) = split_epoch(&self.next.body[Envelope::BYTES..]);
         if epoch == self.map.epoch() {
-            self.pending = Some(pending);
+            self.next.pending = Some(pending);
             return;
         }
         let bytes = bytes.to_vec();
         let call = pending.call;
         match self.prepare_again(&bytes, pending.then, call) {
-            Ok(pending) => self.pending = Some(pending),
+            Ok(pending) => self.next.pending = Some(pending),
             Err(e) => {
                 let call = CommandCall { end: CallEnd::Failed, ..call };
                 self.answer(Some(call), |reply| reply.error(&e));
@@ -113,19 +113,20 @@ impl<B: Backend> RedisConnection<B> {
             Reply::new(&mut answer).error(error);
             reply::write(&answer, resp, &mut shown);
         }
-        self.slot_bytes += shown.len();
+        self.answers.bytes += shown.len();
         let call = CommandCall { end: CallEnd::Failed, ..call };
-        self.slots[index] = AnswerSlot::Ready(shown, Some(call));
-        self.refused -= 1;
+        self.answers.slots[index] = AnswerSlot::Ready(shown, Some(call));
+        self.refused.count -= 1;
     }
 
     /// Sends the refused command at `index` of the slots again; false if it cannot be sent now.
     fn send_one_refused(&mut self, index: usize, cx: &mut Context<'_>, now: ClockReading) -> bool {
-        let taken = std::mem::replace(&mut self.slots[index], AnswerSlot::Ready(Vec::new(), None));
+        let taken =
+            std::mem::replace(&mut self.answers.slots[index], AnswerSlot::Ready(Vec::new(), None));
         let AnswerSlot::Refused { args: bytes, then, resp, silent, call } = taken else {
             return true;
         };
-        let turn = self.turns.refused.take();
+        let turn = self.expected.turns.refused.take();
         let pending = match self.prepare_again(&bytes, then, call) {
             Ok(pending) => UnsentCommand { turn, ..pending },
             Err(e) => {
@@ -135,13 +136,14 @@ impl<B: Backend> RedisConnection<B> {
         };
         match self.hand_in_or_wait(pending, cx, now) {
             Ok((request, then)) => {
-                self.slots[index] = AnswerSlot::Open { request, then, resp, silent, call };
-                self.refused -= 1;
+                self.answers.slots[index] = AnswerSlot::Open { request, then, resp, silent, call };
+                self.refused.count -= 1;
                 true
             }
             Err(UnsentCommand { then, turn, .. }) => {
-                self.turns.refused = turn;
-                self.slots[index] = AnswerSlot::Refused { args: bytes, then, resp, silent, call };
+                self.expected.turns.refused = turn;
+                self.answers.slots[index] =
+                    AnswerSlot::Refused { args: bytes, then, resp, silent, call };
                 false
             }
         }
