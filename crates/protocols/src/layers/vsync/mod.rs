@@ -251,7 +251,9 @@ where
             }
             item => {
                 let step = self.agreement.take(&self.group, from, item, &mut self.post);
-                self.carry_out(step, out);
+                if let Some(request) = step {
+                    self.carry_out(request, out);
+                }
             }
         }
     }

@@ -85,6 +85,13 @@ impl OutgoingPackets {
 
     /// Puts messages into packets.
     fn pack(&self, items: Vec<PacketItem>, life: u64, mut send: impl FnMut(VsyncPacket)) {
+        if items.is_empty() {
+            return;
+        }
+        // Most often all fit into one.
+        if self.bytes <= self.packet_bytes || items.len() == 1 {
+            return send(VsyncPacket { life, items });
+        }
         let mut items = items.into_iter().peekable();
         while items.peek().is_some() {
             let mut packet = VsyncPacket { life, items: Vec::new() };

@@ -18,16 +18,16 @@ where
     /// Carries out a request of the agreement, and those that follow from it.
     pub(super) fn carry_out(
         &mut self,
-        step: Option<AgreementStep>,
+        request: AgreementStep,
         out: &mut Outbox<Messages<VsyncPacket>>,
     ) {
-        let mut step = step;
-        while let Some(request) = step.take() {
+        let mut next = Some(request);
+        while let Some(request) = next.take() {
             match request {
                 AgreementStep::Block(waiting) => {
                     self.block(out);
                     let log = &self.casts.log;
-                    step = self.agreement.blocked(&self.group, log, waiting, &mut self.post);
+                    next = self.agreement.blocked(&self.group, log, waiting, &mut self.post);
                 }
                 AgreementStep::Fetch(cut) => self.casts.need(cut, self.group.now),
                 AgreementStep::Decided(decision) => self.learn(decision, out),
@@ -37,8 +37,14 @@ where
 
     /// The coordinator's part of a round.
     pub(super) fn coordinate(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
+        // Most steps have nothing to do with views.
+        if self.agreement.rests(&self.group) {
+            return;
+        }
         let step = self.agreement.coordinate(&self.group, &self.casts.log, &mut self.post);
-        self.carry_out(step, out);
+        if let Some(request) = step {
+            self.carry_out(request, out);
+        }
     }
 
     /// This process takes in no more casts of the view.
@@ -150,9 +156,13 @@ where
 
     /// Asks for what is needed to end the view, unless this process has it and enters the next one.
     pub(super) fn fetch_needed(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
-        let decided = self.agreement.decide_if_accepted(&self.group, &mut self.post);
-        self.carry_out(decided, out);
+        if let Some(decided) = self.agreement.decide_if_accepted(&self.group, &mut self.post) {
+            self.carry_out(decided, out);
+        }
         self.enter_if_complete(out);
+        if self.casts.needed_at() > self.group.now {
+            return;
+        }
         let (group, agreement) = (&self.group, &self.agreement);
         let known = |sender, upto| agreement.known_holder(group, sender, upto);
         self.casts.fetch_needed(group, known, agreement.coordinator(), &mut self.post);

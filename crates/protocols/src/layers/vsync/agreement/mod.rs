@@ -110,6 +110,18 @@ impl ViewAgreement {
         self.blocked_at + takeover_wait(group).times(1 + group.me().index() as u64)
     }
 
+    /// Whether no change of views is under way, and nobody knows of a reason for one: all that
+    /// [`must_coordinate`](Self::must_coordinate) asks for. Asked at each step, so of what takes longest to know last.
+    pub(crate) fn rests(&self, group: &GroupMembership) -> bool {
+        let requests = &group.requests;
+        self.change.is_none()
+            && group.phase == ViewPhase::Active
+            && requests.are_none()
+            && !group.attendance.is_any_blocked()
+            && !group.has_reports()
+            && !group.view.members.iter().any(|m| group.failed(*m))
+    }
+
     /// Whether this process is the one to change the view, and there is a reason.
     fn must_coordinate(&self, group: &GroupMembership) -> bool {
         let primary = PrimaryComponent(group);

@@ -97,8 +97,9 @@ impl PrimaryComponent<'_> {
 
     /// Whether this process hears a majority in its view: only then the group makes progress.
     pub(crate) fn is_primary(self) -> bool {
+        let quorum = self.quorum();
         let works = self.0.view.members.iter().filter(|m| !self.0.failed(**m));
-        works.count() >= self.quorum()
+        works.take(quorum).count() == quorum
     }
 
     /// Whether a member of the view that works has the state, as far as is known.

@@ -306,10 +306,13 @@ impl CastLog {
     /// Drops what all `members` have and was handed over here.
     pub(crate) fn trim(&mut self, members: &[Pid]) {
         for sender in 0..self.logs.len() {
-            let pid = Pid(sender as u32);
-            let all = self.held_by_all(members, pid);
+            let passed = self.logs[sender].passed();
+            if passed == self.logs[sender].dropped {
+                continue;
+            }
+            let all = self.held_by_all(members, Pid(sender as u32));
             let log = &mut self.logs[sender];
-            let upto = all.min(log.passed());
+            let upto = all.min(passed);
             while log.dropped < upto {
                 let kept = log.kept.pop_front().flatten();
                 log.bytes -= kept.map_or(0, |kept| kept.bytes.len());

@@ -111,6 +111,11 @@ impl ViewRequests {
         }
     }
 
+    /// Whether nobody asked for anything.
+    pub(crate) fn are_none(&self) -> bool {
+        self.joins.iter().chain(&self.leaves).all(Option::is_none)
+    }
+
     /// Whether a member has announced that it leaves.
     pub(crate) fn leaves(&self, member: GroupMember) -> bool {
         self.leaves[member.pid.index()] == Some(member.life)
@@ -140,6 +145,11 @@ impl ViewAttendance {
 
     pub(crate) fn has_seen(&self, p: Pid) -> bool {
         self.seen[p.index()]
+    }
+
+    /// Whether any member says that it is blocked.
+    pub(crate) fn is_any_blocked(&self) -> bool {
+        self.blocked.iter().any(Option::is_some)
     }
 
     /// Since when a member is blocked, as far as is known.
