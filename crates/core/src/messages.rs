@@ -106,6 +106,7 @@ where
             Input::Loaded { ticket, record } => Input::Loaded { ticket, record },
             Input::Checkpointed(position) => Input::Checkpointed(position),
             Input::Installed { position, needs } => Input::Installed { position, needs },
+            Input::Full(is_full) => Input::Full(is_full),
             Input::Unfit => Input::Unfit,
             Input::Leave => Input::Leave,
             Input::Applied(p) => Input::Applied(p),

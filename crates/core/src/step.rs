@@ -128,6 +128,11 @@ pub enum Input<'a, M: Medium> {
         /// force: two states may have one position, and the first does not answer the second request.
         needs: u64,
     },
+    /// Whether the application takes in no deliveries for now: so much waits for it that it is full. A protocol whose groups
+    /// have views delivers no more then, but for the rest of a view that ends, and holds the others back, so that they do
+    /// not exclude this process; where it has [`Input::Applied`] to hold back the others it may ignore this. At each
+    /// change; a process that starts is not full.
+    Full(bool),
     /// The application misses state, for a reason that lies outside of this process's group: nobody
     /// may count on this process until the next [`Input::Installed`].
     Unfit,
@@ -248,6 +253,8 @@ pub enum Note {
     Demoted(u64),
     /// A peer lags too far: no process waits for it any more.
     LeftBehind(Pid),
+    /// The application was full for so long that the process asks the others to continue without it.
+    TooFull,
     /// A peer's input made no sense and was dropped.
     Malformed(Pid, &'static str),
     /// A rare branch was taken; the name ties it to the test that expects it.

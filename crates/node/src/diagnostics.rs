@@ -41,6 +41,11 @@ pub(crate) fn log_note(cluster: &ClusterShape, p: Pid, note: Note) {
         Note::LeftBehind(peer) => {
             tracing::info!("{name} no longer waits for {}", cluster.name(peer));
         }
+        Note::TooFull => {
+            tracing::warn!(
+                "{name} asks the others to continue without it: its application took in too little for full_us"
+            );
+        }
         Note::Malformed(peer, what) => {
             tracing::warn!("{name}: from {}: {what}", cluster.name(peer));
         }

@@ -482,6 +482,12 @@ impl Replicas for MessageDriver {
         self.members[group.index()].applied(now, &mut self.post.of(group), position, above);
     }
 
+    fn full(&mut self, now: Time, is_full: bool, above: &mut dyn UpperLayer) {
+        for group in self.cluster.all_groups().iter() {
+            self.step(now, group, Input::Full(is_full), above);
+        }
+    }
+
     fn installed(&mut self, now: Time, positions: &[u64], above: &mut dyn UpperLayer) {
         for (group, &position) in self.cluster.all_groups().iter().zip(positions) {
             let needs = self.members[group.index()].needs();

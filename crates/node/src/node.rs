@@ -568,10 +568,7 @@ impl<A: Application> Node<A> {
     /// One round over everything. Says whether there was work.
     fn round(&mut self) -> bool {
         let now = clock::now();
-        let mut busy = false;
-        if !self.host.recovery.is_full() {
-            busy |= self.replicas.round(now, &mut self.host);
-        }
+        let mut busy = self.replicas.round(now, &mut self.host);
         busy |= self.host.collect(now);
         busy |= self.host.drain();
         self.replicas.wait_for(self.host.members());
@@ -584,11 +581,12 @@ impl<A: Application> Node<A> {
                 self.replicas.applied(now, group, applied, &mut self.host);
             }
         }
+        if let Some(is_full) = self.host.turns_full() {
+            self.replicas.full(now, is_full, &mut self.host);
+        }
         self.catch_up(now);
         busy |= self.host.give_on();
-        if !self.host.recovery.is_full() {
-            busy |= self.replicas.flush(now, &mut self.host);
-        }
+        busy |= self.replicas.flush(now, &mut self.host);
         busy |= self.host.reply_sink.round();
         busy | self.serve_requests()
     }

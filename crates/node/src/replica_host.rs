@@ -47,6 +47,8 @@ pub(crate) struct ReplicaHost<A: Application> {
     pub(crate) skips: NodeSkips,
     /// How many of these are in the state that was saved or taken over last.
     skipped: usize,
+    /// Whether it takes in nothing, since too much waits for the application.
+    is_full: bool,
 }
 
 impl<A: Application> ReplicaHost<A> {
@@ -71,6 +73,7 @@ impl<A: Application> ReplicaHost<A> {
             answer: Vec::new(),
             skips: NodeSkips::default(),
             skipped: 0,
+            is_full: false,
         }
     }
 
@@ -308,6 +311,19 @@ impl<A: Application> ReplicaHost<A> {
                 self.drain();
             }
         }
+    }
+
+    /// Whether it takes in no deliveries from now on, or takes them in again, if that is another answer than before.
+    pub(crate) fn turns_full(&mut self) -> Option<bool> {
+        let is_full = self.recovery.is_full();
+        if is_full == std::mem::replace(&mut self.is_full, is_full) {
+            return None;
+        }
+        match is_full {
+            true => tracing::warn!("holds the group back: too many deliveries wait here"),
+            false => tracing::info!("no longer holds the group back"),
+        }
+        Some(is_full)
     }
 
     /// The commands of its gateways may have no answer here: they are sent again.

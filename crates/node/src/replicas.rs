@@ -56,6 +56,10 @@ pub(crate) trait Replicas {
     /// The application has applied everything of `group` up to `position`.
     fn applied(&mut self, now: Time, group: Gid, position: u64, above: &mut dyn UpperLayer);
 
+    /// Whether so much waits for the application that it takes in no deliveries for now. Where members are fixed they
+    /// learn from [`applied`](Self::applied) that they must wait.
+    fn full(&mut self, _now: Time, _is_full: bool, _above: &mut dyn UpperLayer) {}
+
     /// The application has a state in force with everything of each group up to its position.
     fn installed(&mut self, now: Time, positions: &[u64], above: &mut dyn UpperLayer);
 

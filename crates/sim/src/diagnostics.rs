@@ -13,7 +13,7 @@ impl SimulatedRun<'_> {
         match note {
             Note::Mark(name) => self.mark(name),
             Note::Malformed(..) => self.mark("sim-malformed"),
-            Note::Demoted(_) | Note::LeftBehind(_) => {}
+            Note::Demoted(_) | Note::LeftBehind(_) | Note::TooFull => {}
         }
     }
 }

@@ -77,6 +77,7 @@ impl RunHash {
                 self.words(&[73, given.seq, given.dst.0]);
                 self.bytes(&given.payload);
             }
+            OwnedInput::Full(is_full) => self.words(&[75, u64::from(*is_full)]),
             OwnedInput::Unfit => self.word(74),
             OwnedInput::Durable(ticket) => self.words(&[14, ticket.0]),
             OwnedInput::Loaded(ticket, record) => {
@@ -167,6 +168,7 @@ impl RunHash {
         match *note {
             Note::Demoted(epoch) => self.words(&[42, epoch]),
             Note::LeftBehind(p) => self.words(&[43, u64::from(p.0)]),
+            Note::TooFull => self.word(76),
             Note::Malformed(p, why) => {
                 self.words(&[46, u64::from(p.0)]);
                 self.bytes(why.as_bytes());

@@ -120,6 +120,13 @@ pub enum HostRequest {
         /// The position.
         position: u64,
     },
+    /// Whether so much waits for the application that it takes in no deliveries for now. At each change.
+    Full {
+        /// The receiver.
+        p: Pid,
+        /// Whether it is so.
+        is_full: bool,
+    },
     /// The application misses state, for a reason that lies outside of the process's group.
     Unfit {
         /// The receiver.
@@ -305,6 +312,7 @@ impl SimulatedRun<'_> {
         let (HostRequest::Submit { p, .. }
         | HostRequest::Applied { p, .. }
         | HostRequest::Installed { p, .. }
+        | HostRequest::Full { p, .. }
         | HostRequest::Unfit { p }
         | HostRequest::Barrier { p, .. }
         | HostRequest::Checkpointed { p, .. }) = request;
@@ -321,6 +329,7 @@ impl SimulatedRun<'_> {
                 self.pump(p);
             }
             HostRequest::Installed { position, .. } => self.host_has_installed(p, position),
+            HostRequest::Full { is_full, .. } => self.enqueue(p, OwnedInput::Full(is_full)),
             HostRequest::Unfit { .. } => self.enqueue(p, OwnedInput::Unfit),
             HostRequest::Barrier { ticket, .. } => self.enqueue(p, OwnedInput::Barrier(ticket)),
             HostRequest::Checkpointed { position, .. } => self.host_has_checkpoint(p, position),

@@ -36,6 +36,7 @@ pub(crate) enum OwnedInput {
     Submit(usize),
     /// A multicast that the host asked for.
     Given(HostCast),
+    Full(bool),
     Unfit,
     Durable(Ticket),
     Loaded(Ticket, Option<Vec<u8>>),
@@ -63,6 +64,7 @@ impl OwnedInput {
             Self::Lost => Input::Lost,
             Self::Start(incarnation) => Input::Start { incarnation: *incarnation },
             Self::Leave => Input::Leave,
+            Self::Full(is_full) => Input::Full(*is_full),
             Self::Unfit => Input::Unfit,
             Self::Given(given) => Input::Submit(Submission {
                 seq: given.seq,

@@ -31,12 +31,8 @@ use amcast_core::{ClusterShape, Delivery, Gid, MsgId, Pid, ProtocolEvent, StateS
 use std::collections::VecDeque;
 use std::fmt;
 
-/// Bytes of deliveries that wait for a state to come, before the protocol is held back.
+/// Bytes of deliveries that wait for a state to come, or for the application, before the protocol is held back.
 const INBOX_BYTES_MAX: usize = 256 << 20;
-
-/// How many times as many bytes may wait in a group with views: there nothing holds back the other members, and a member
-/// that takes in no more is excluded, so that its transfer begins anew.
-const INBOX_GROWTH_IN_VIEWS: usize = 16;
 
 /// A delivery that waits until the application can take it.
 struct WaitingDelivery {
@@ -355,6 +351,7 @@ impl<A: Application> Recovery<A> {
         let waiting = WaitingDelivery { delivery, payload: payload.into() };
         self.inbox_bytes += waiting.bytes();
         self.replicas[group.index()].inbox.push_back(waiting);
+        self.want_what_overflows();
         None
     }
 
@@ -397,13 +394,44 @@ impl<A: Application> Recovery<A> {
         last.filter(|_| self.inbox_bytes <= self.inbox_bytes_max).map(|w| w.delivery.position)
     }
 
-    /// Whether so much waits here that the replicas must not bring more. This is the last resort of a group with views,
-    /// whose members broadcast and are held back by nobody: a member that takes nothing in for long is excluded by the
-    /// others, and gets a newer state instead. So it comes much later than the bound at which
-    /// [`applied`](Self::applied) holds back protocols whose members are fixed.
+    /// Whether so much waits here that a replica of a group with views takes in no more for now
+    /// ([`amcast_core::Input::Full`]): there members broadcast, and [`applied`](Self::applied) holds nobody back. A
+    /// replica that is behind a state that has arrived takes in more in any case, or that would never come into force:
+    /// windows bound it.
     pub const fn is_full(&self) -> bool {
-        let most = self.inbox_bytes_max.saturating_mul(INBOX_GROWTH_IN_VIEWS);
-        self.view.is_some() && self.inbox_bytes > most
+        let waits_for_replica = matches!(self.stage, RecoveryStage::Early(..));
+        self.view.is_some() && self.overflows() && !waits_for_replica
+    }
+
+    /// Bytes of deliveries that wait here.
+    pub const fn waiting_bytes(&self) -> usize {
+        self.inbox_bytes
+    }
+
+    const fn overflows(&self) -> bool {
+        self.inbox_bytes > self.inbox_bytes_max
+    }
+
+    /// While no node gives its state, deliveries that overflow are dropped in a group with views, and a state is
+    /// wanted that has them: members that wait for each other's state would otherwise hold back what they need to
+    /// give one.
+    fn want_what_overflows(&mut self) {
+        let is_behind = matches!(self.stage, RecoveryStage::Behind(_));
+        if !is_behind || self.view.is_none() || !self.overflows() {
+            return;
+        }
+        for replica in &mut self.replicas {
+            let last = replica.inbox.back().map_or(0, |w| w.delivery.position);
+            replica.wanted = replica.wanted.max(last);
+            replica.inbox.clear();
+        }
+        self.count_inbox();
+    }
+
+    /// A state is to be fetched.
+    fn falls_behind(&mut self, gap: Gap) {
+        self.stage = RecoveryStage::Behind(gap);
+        self.want_what_overflows();
     }
 
     /// The state to fetch, if one is needed and every replica knows where it continues.
@@ -444,10 +472,10 @@ impl<A: Application> Recovery<A> {
     /// The requested state has arrived, or no node sent one.
     pub fn fetched(&mut self, fetched: Option<FetchedState<A::State>>) {
         let RecoveryStage::Fetching(gap) = self.stage else { return };
-        self.stage = match fetched {
-            Some(fetched) => RecoveryStage::Early(gap, fetched),
-            None => RecoveryStage::Behind(gap),
-        };
+        match fetched {
+            Some(fetched) => self.stage = RecoveryStage::Early(gap, fetched),
+            None => self.falls_behind(gap),
+        }
     }
 
     /// Installs the state that has arrived, if that is possible now.
@@ -463,6 +491,7 @@ impl<A: Application> Recovery<A> {
         let (positions, from) = (self.positions_of(&fetched.state), &fetched.from);
         if positions.iter().zip(&self.replicas).any(|(has, replica)| *has < replica.wanted) {
             // A replica began to lag once more while it was on its way.
+            self.want_what_overflows();
             return Some(TakeOver::Dropped(format!("the state of {from} is too old by now")));
         }
         if let Some(why) = self.app.conflict(&fetched.state) {
@@ -474,6 +503,7 @@ impl<A: Application> Recovery<A> {
             // them.
             if self.sources.get(fetched.source).is_none_or(|rank| view.steady >> rank & 1 == 0) {
                 let why = format!("{from} was excluded while its state was on its way");
+                self.want_what_overflows();
                 return Some(TakeOver::Dropped(why));
             }
             if positions.iter().any(|&has| has > view.reached) {

@@ -69,6 +69,8 @@ pub struct ServiceRun {
 struct RunRemains {
     calls: CallLines,
     counts: BTreeMap<&'static str, u64>,
+    /// Bytes of deliveries that waited at a node of a group with views beyond their bound, at most.
+    over_most: usize,
     level: ReadLevel,
     order: ExecutionOrder,
     /// How far the state of each shard goes at the end, and its digest, of the nodes that live, with their ranks.
@@ -306,6 +308,15 @@ impl<W: Workload> ServiceHost<W> {
         *self.left.borrow_mut().counts.entry(what).or_default() += 1;
     }
 
+    /// Whether a node begins to hold its group back, and how many bytes wait there beyond their bound.
+    fn note_full(&self, becomes_full: bool, over: usize) {
+        if becomes_full {
+            self.count("nodes that hold their group back");
+        }
+        let mut left = self.left.borrow_mut();
+        left.over_most = left.over_most.max(over);
+    }
+
     fn after(&mut self, now: Time, span: Span, due: ServiceTimer) {
         self.queued += 1;
         self.queue.insert((now + span, self.queued), due);
@@ -387,7 +398,11 @@ impl<W: Workload> ServiceHost<W> {
             }
         }
         let node = &mut self.nodes[rank];
+        let (was_full, over) = (node.is_full(), node.overflow().unwrap_or(0));
         node.round(now, ports, requests, &mut replies);
+        let becomes_full = !was_full && node.is_full();
+        self.note_full(becomes_full, over);
+        let node = &mut self.nodes[rank];
         if let Some(running) = &mut node.running {
             let mut left = self.left.borrow_mut();
             running.submitted.drain(..).for_each(|(msg, of)| left.order.carries(msg, of));
@@ -558,9 +573,11 @@ impl<W: Workload> Host for ServiceHost<W> {
     }
 
     fn event(&mut self, _: Time, p: Pid, event: ProtocolEvent) {
-        if let Some(rank) = self.rank(p)
-            && let Some(running) = &mut self.nodes[rank].running
-        {
+        let Some(rank) = self.rank(p) else { return };
+        if matches!(event, ProtocolEvent::Excluded(_)) && self.nodes[rank].is_full() {
+            self.count("full nodes excluded");
+        }
+        if let Some(running) = &mut self.nodes[rank].running {
             running.recovery.event(p, event);
         }
     }
@@ -664,3 +681,6 @@ impl<W: Workload> ServiceHost<W> {
         (0..self.cluster.replicas()).find(|&rank| self.cluster.replica(group, rank) == p)
     }
 }
+
+#[cfg(test)]
+mod tests;

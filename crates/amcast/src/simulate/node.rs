@@ -99,6 +99,7 @@ pub(super) struct RunningNode<M: SimulatedService> {
     pub(super) submitted: Vec<(MsgId, ClientRequest)>,
     next_seq: u64,
     applied: Vec<u64>,
+    is_full: bool,
     unsaved: u64,
     /// The state in force came from another node and is not on disk.
     is_new: bool,
@@ -204,6 +205,7 @@ impl<M: SimulatedService> SimNode<M> {
             submitted: Vec::new(),
             next_seq: u64::from(self.incarnation) << 32,
             applied: vec![0; groups],
+            is_full: false,
             unsaved: 0,
             is_new: false,
         });
@@ -213,6 +215,19 @@ impl<M: SimulatedService> SimNode<M> {
     /// Its incarnation, if it lives.
     pub(super) fn life(&self) -> Option<u32> {
         self.running.as_ref().map(|_| self.incarnation)
+    }
+
+    /// Whether it holds its group back, since too much waits for its application.
+    pub(super) fn is_full(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| running.is_full)
+    }
+
+    /// How many bytes wait for its application beyond their bound, if it is in a group with views.
+    pub(super) fn overflow(&mut self) -> Option<usize> {
+        let bound = self.inbox_bytes?;
+        let recovery = &self.running.as_ref()?.recovery;
+        recovery.view()?;
+        recovery.waiting_bytes().checked_sub(bound).filter(|over| *over > 0)
     }
 
     /// Its processes are gone.
@@ -337,6 +352,10 @@ impl<M: SimulatedService> SimNode<M> {
         if let Some(positions) = running.recovery.installed() {
             let installed = self.pids.iter().zip(positions);
             requests.extend(installed.map(|(&p, position)| HostRequest::Installed { p, position }));
+        }
+        let is_full = running.recovery.is_full();
+        if std::mem::replace(&mut running.is_full, is_full) != is_full {
+            requests.extend(self.pids.iter().map(|&p| HostRequest::Full { p, is_full }));
         }
         for (g, &p) in (0..).map(Gid).zip(&self.pids) {
             let applied = running.recovery.applied(g).unwrap_or(0);

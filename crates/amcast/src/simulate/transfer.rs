@@ -12,13 +12,13 @@ use amcast_smr::recovery::WantedState;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct TransferPace {
     /// The smallest and the largest piece, in bytes.
-    piece_bytes: (u64, u64),
+    pub(super) piece_bytes: (u64, u64),
     /// How often a connection breaks while a piece is on its way, in a million pieces.
-    breaks_ppm: u64,
+    pub(super) breaks_ppm: u64,
     /// How long a node holds what it gave for a node whose connection broke, or that died.
-    holds: Span,
+    pub(super) holds: Span,
     /// Bytes that were sent and are kept for that.
-    kept_bytes: usize,
+    pub(super) kept_bytes: usize,
     /// Bytes of deliveries that wait at a node without its state before its replicas are not told of any more.
     pub(super) inbox_bytes: Option<usize>,
 }

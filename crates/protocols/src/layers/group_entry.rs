@@ -25,6 +25,17 @@ pub(crate) const ACK_US: Param = Param {
     source: "ours",
 };
 
+/// How long a member whose application is full may hold the others back.
+pub(crate) const FULL_US: Param = Param {
+    name: "full_us",
+    kind: ParamKind::Number { default: 30_000_000, min: 1_000, max: 3_600_000_000 },
+    about: "How long a member whose application takes in too little may hold the others back, in microseconds. Then they \
+            continue without it, and it joins again as much later.",
+    cost: "Less has a member that is stuck stop the others for less time. More lets a large state come to a new member \
+           while others broadcast much.",
+    source: "ours",
+};
+
 /// How large a packet is, about.
 pub(crate) const PACKET_BYTES: Param = Param {
     name: "packet_bytes",
@@ -65,6 +76,7 @@ macro_rules! group_params {
             amcast_core::parameters::HEARTBEAT.param(),
             amcast_core::parameters::SUSPECT.param(),
             amcast_core::parameters::RETRY.param(),
+            $crate::layers::group_entry::FULL_US,
             $($own,)+
             #[cfg(feature = "mutants")]
             <$mutant as $crate::mutant::Mutant>::PARAM,
@@ -156,6 +168,7 @@ pub(crate) fn layer_settings(
         quorum: ViewQuorum::Majority,
         retry: RETRY.get(config),
         ack: Span::micros(config.get(&ACK_US)),
+        full: Span::micros(config.get(&FULL_US)),
         link: None,
         packet_bytes: config.get(&PACKET_BYTES) as usize,
         window: limits.window,

@@ -491,8 +491,9 @@ impl Protocol for MultiRing {
             Input::Barrier(ticket) => self.read_indexes.set(ticket),
             Input::Oracle(Oracle::Suspect(p)) => self.links.suspect(p),
             Input::Oracle(Oracle::Trust(p)) => self.links.trust(p),
-            // The members are fixed: a member that stops is passed over.
+            // The members are fixed: a member that stops is passed over, and what is applied makes room.
             Input::Leave
+            | Input::Full(_)
             | Input::Oracle(Oracle::Leader(..) | Oracle::NoLeader(_))
             | Input::Medium(MessageInput::Down(_)) => {}
             Input::Medium(MessageInput::Up(p)) => self.reconnected(p),

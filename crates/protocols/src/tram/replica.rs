@@ -438,8 +438,9 @@ impl Protocol for TramReplica {
             Input::Unfit => self.unfit(),
             Input::Oracle(oracle) => self.hint(oracle),
             Input::Submit(_) => unreachable!("room() is 0: a replica is sent to by clients"),
-            // It keeps no log, and its members are fixed.
+            // It keeps no log, and its members are fixed: what is applied makes room.
             Input::Leave
+            | Input::Full(_)
             | Input::Stored { .. }
             | Input::Torn
             | Input::Lost

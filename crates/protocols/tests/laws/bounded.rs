@@ -24,6 +24,7 @@ const fn kind<M: Medium>(input: &Input<'_, M>) -> &'static str {
         Input::Loaded { .. } => "a record",
         Input::Applied(_) => "what was applied",
         Input::Installed { .. } => "what was installed",
+        Input::Full(_) => "room for deliveries",
         Input::Unfit => "lack of state",
         Input::Leave => "being asked to leave",
         Input::Barrier(_) => "a barrier",

@@ -154,6 +154,7 @@ pub(crate) fn again<'a, M: Medium>(
         Input::Installed { position, needs } => {
             Input::Installed { position: *position, needs: *needs }
         }
+        Input::Full(is_full) => Input::Full(*is_full),
         Input::Unfit => Input::Unfit,
         Input::Leave => Input::Leave,
         Input::Barrier(ticket) => Input::Barrier(*ticket),

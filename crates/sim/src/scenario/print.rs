@@ -100,6 +100,7 @@ impl<'a> ScenarioPrinter<'a> {
         match note {
             Note::Demoted(epoch) => format!("leads no more: it saw epoch {epoch}"),
             Note::LeftBehind(p) => format!("leaves {} behind", self.name(p)),
+            Note::TooFull => "asks the others to continue without it: it is full".to_string(),
             Note::Malformed(p, what) => format!("drops what {} sent: {what}", self.name(p)),
             Note::Mark(name) => format!("takes a rare branch: {name}"),
         }

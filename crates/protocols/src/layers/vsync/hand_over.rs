@@ -75,15 +75,21 @@ where
         }
     }
 
+    /// Whether casts are handed over as they come.
+    pub(super) fn hands_over(&self) -> bool {
+        self.transfer.has_begun()
+            && !self.flow.is_full()
+            && PrimaryComponent(&self.group).is_primary()
+    }
+
     /// Hands over all that may be.
     pub(super) fn hand_over(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
         if self.group.phase != ViewPhase::Active {
             return;
         }
         self.casts.log.ack_own(self.group.me());
-        let primary = PrimaryComponent(&self.group);
-        if self.transfer.has_begun() && primary.is_primary() {
-            let quorum = primary.holders();
+        if self.hands_over() {
+            let quorum = PrimaryComponent(&self.group).holders();
             self.hand_over_arrivals(out);
             self.announce_stable(out);
             while let Some((sender, kept)) = self.casts.next(&self.group, quorum) {

@@ -60,8 +60,9 @@
 //! handed over; see `parts.rs`. A sender has at most `window` casts of `window_bytes` in all that not
 //! all members are known to have; more wait in a queue
 //! that the protocol above bounds by its own window. So a member that is slow, and not silent, slows all
-//! down; no member is excluded for that. A member keeps at most three windows of each
-//! sender. Of the view before, casts are kept until all members are seen in the next.
+//! down; none is excluded for that, unless its application takes in nothing for very long: see `flow_control.rs`. A
+//! member keeps at most three windows of each sender. Of the view before, casts are kept until all members are seen in
+//! the next.
 //!
 //! # Deviations
 //! [TO 3] leaves membership and reliability to a group communication system; this is ours.
@@ -82,13 +83,15 @@
 //!      '-----------------+---------> GroupMembership: the view, this process, its peers
 //! ```
 //! The parts do not know each other; each reads the `GroupMembership`. The agreement asks for a change of views
-//! by `AgreementStep`, and `view_change.rs` carries that out with the other parts.
+//! by `AgreementStep`, and `view_change.rs` carries that out with the other parts. `FlowControl` says whether the
+//! application takes in more: only then casts are handed over as they come.
 //!
 //! # Read first
 //! [`Vsync`], `GroupMembership`, `Vsync::hand_over`, then `agreement/mod.rs`, `view_change.rs` and `transfer.rs`.
 
 mod agreement;
 mod casts;
+mod flow_control;
 mod hand_over;
 mod leave;
 mod membership;
@@ -112,6 +115,7 @@ use amcast_core::messages::{MessageInput, Messages};
 use amcast_core::step::{Note, Oracle, ProtocolStatus, WaitReason, WakeReason};
 use amcast_core::{GroupSet, Input, MsgId, Outbox, Output, Pid, Protocol, ProtocolEvent, Time};
 use casts::{CastId, CastTransport, CutRequest, LinkPlace, MemberAck};
+use flow_control::FlowControl;
 use membership::{AppState, GroupMembership, LeaveProgress, ViewPhase};
 use packet::PacketItem;
 use packing::OutgoingPackets;
@@ -134,6 +138,7 @@ pub struct Vsync<M: core::fmt::Debug + 'static, P> {
     casts: CastTransport,
     agreement: ViewAgreement,
     transfer: JoinTransfer,
+    flow: FlowControl,
     post: OutgoingPackets,
 }
 
@@ -151,6 +156,7 @@ where
             casts: CastTransport::new(&settings),
             agreement: ViewAgreement::new(),
             transfer: JoinTransfer::new(),
+            flow: FlowControl::new(settings.full),
             post: OutgoingPackets::new(&settings),
             group: GroupMembership::new(settings),
         }
@@ -315,6 +321,9 @@ where
         }
         self.casts.resend(&self.group, &mut self.post);
         self.continue_leaving(out);
+        if self.flow.is_full() {
+            self.flow.ask_to_go_on(&self.group, &mut self.post, out);
+        }
         self.coordinate(out);
         self.fetch_needed(out);
         self.transfer.ask_for_base(&self.group, &mut self.post);
@@ -331,7 +340,9 @@ where
         }
         for to in group.peers() {
             let item = match group.phase {
-                ViewPhase::Out if group.has_left() => PacketItem::Alive { view, fit: false },
+                ViewPhase::Out if group.has_left() || !self.flow.may_join(group.now) => {
+                    PacketItem::Alive { view, fit: false }
+                }
                 ViewPhase::Out => PacketItem::Join { view },
                 ViewPhase::Active if group.view.has(to) => self.casts.ack_to(group, to),
                 _ => PacketItem::Alive { view, fit },
@@ -362,6 +373,7 @@ where
             Input::Start { incarnation } => self.start(incarnation, out),
             Input::Submit(submission) => self.tell(Input::Submit(submission), out),
             Input::Leave => self.on_leave(),
+            Input::Full(is_full) => self.flow.set_full(now, is_full),
             Input::Installed { position, needs } => {
                 self.transfer.on_installed(&mut self.group, position, needs, out);
             }
@@ -408,6 +420,7 @@ where
             (self.casts.needed_at(), WakeReason::Retry),
             (self.transfer.deadline(&self.group), WakeReason::Retry),
             (self.leave_at(), WakeReason::Retry),
+            (self.flow.deadline(&self.group), WakeReason::Retry),
         ];
         all.into_iter().chain(inner.flatten()).min_by_key(|(at, _)| *at)
     }
@@ -415,7 +428,7 @@ where
     fn room(&self, dst: GroupSet, bytes: usize) -> usize {
         let group = &self.group;
         let stays = group.leaving == LeaveProgress::No && group.phase != ViewPhase::Out;
-        let runs = self.transfer.has_begun() && stays && PrimaryComponent(group).is_primary();
+        let runs = self.hands_over() && stays;
         if runs { self.inner.room(dst, bytes) } else { 0 }
     }
 

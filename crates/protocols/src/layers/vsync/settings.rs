@@ -49,6 +49,8 @@ pub struct VsyncSettings {
     pub retry: Span,
     /// How long an acknowledgement that nobody waits for may be held back.
     pub ack: Span,
+    /// How long a member whose application is full may hold the others back.
+    pub full: Span,
     /// The rate of the link of each process, in kilobytes a second, if acknowledgements of stable casts are to take only of
     /// what it has to spare.
     pub link: Option<u64>,

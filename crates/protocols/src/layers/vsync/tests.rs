@@ -11,6 +11,7 @@ use amcast_core::messages::{self, Lane};
 use amcast_core::step::Submission;
 use amcast_core::{ProtocolEvent, Span, StateSource};
 
+mod full;
 mod ring;
 
 /// Casts what is submitted and delivers what it is handed, in the order in which it is.
@@ -120,6 +121,8 @@ struct ThreeMembers {
     /// The processes that have left, or may stop without, and the times.
     left: Vec<(Pid, ProtocolEvent, Time)>,
     marks: Vec<&'static str>,
+    /// The processes that asked the others to continue without them.
+    too_full: Vec<Pid>,
     /// The processes whose applications do not install a state, and the states that they need: the
     /// position, their number, and their possible sources.
     slow: Vec<Pid>,
@@ -144,6 +147,7 @@ fn settings(me: u32) -> VsyncSettings {
         quorum: ViewQuorum::Majority,
         retry: Span::millis(2),
         ack: Span::micros(100),
+        full: Span::millis(50),
         link: None,
         packet_bytes: 1400,
         window: 8,
@@ -173,6 +177,7 @@ impl ThreeMembers {
             excluded: Vec::new(),
             left: Vec::new(),
             marks: Vec::new(),
+            too_full: Vec::new(),
             slow: Vec::new(),
             needed: Vec::new(),
             lossy: false,
@@ -209,6 +214,7 @@ impl ThreeMembers {
                     self.left.push((Pid(p), event, self.now));
                 }
                 Output::Note(Note::Mark(mark)) => self.marks.push(mark),
+                Output::Note(Note::TooFull) => self.too_full.push(Pid(p)),
                 // The application is nothing: its state is at once there and in force.
                 Output::Event(ProtocolEvent::NeedsState { position, source }) => {
                     self.needs[p as usize] += 1;

@@ -233,6 +233,15 @@ impl PrimaryComponent<'_> {
         !members.contains(&me)
     }
 
+    /// Whether the group would continue, with the state, if this process failed, as far as it knows.
+    pub(crate) fn can_spare_this(self) -> bool {
+        let group = self.0;
+        let has_state = |m: &&GroupMember| {
+            m.pid != group.me() && group.peers.is_fit(m.pid) && !group.failed(**m)
+        };
+        group.view.members.iter().filter(has_state).count() >= self.quorum()
+    }
+
     /// The life in which `p` wants to join, if it does and seems to live.
     pub(super) fn joins(self, p: Pid) -> Option<GroupMember> {
         let group = self.0;
