@@ -27,8 +27,8 @@ pub struct CommandSpec {
     pub work: Option<Estimate>,
 }
 
-/// Commands that write, and show values that stay.
-const SHOWS_AND_LEAVES: [&str; 3] = ["getex", "lmove", "rpoplpush"];
+/// Commands that write, and show whole values: these stay, or a few bytes make another one.
+const WRITES_AND_SHOWS: [&str; 5] = ["getdel", "getex", "getset", "lmove", "rpoplpush"];
 
 /// Where a command's keys are among its arguments.
 #[derive(Clone, Copy)]
@@ -150,8 +150,8 @@ impl CommandSpec {
         self.flags.starts_with("write")
     }
 
-    /// Whether its answer may be far larger than the command, time and again: it shows values and leaves them. A command
-    /// that shows what it takes away answers each byte once, so a client that asks for much has sent as much.
+    /// Whether its answer with these arguments may be far larger than what the client has sent, time and again. Commands
+    /// that show elements that they take away answer each one once, so a client that asks for many has sent many.
     pub fn may_answer_much(&self, args: &[&[u8]]) -> bool {
         if matches!(self.keys, KeyArguments::Inner) {
             let script = OrderedTransaction::parse(args);
@@ -162,7 +162,11 @@ impl CommandSpec {
                 script.commands.iter().any(shows)
             });
         }
-        !self.writes() || SHOWS_AND_LEAVES.contains(&self.name)
+        let options = args.get(3..).unwrap_or_default();
+        let shows_old = || {
+            self.name == "set" && options.iter().any(|option| option.eq_ignore_ascii_case(b"get"))
+        };
+        !self.writes() || WRITES_AND_SHOWS.contains(&self.name) || shows_old()
     }
 
     /// Refuses a wrong number of arguments.
@@ -306,6 +310,20 @@ pub fn unknown(args: &[&[u8]]) -> RedisError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn commands_that_show_values_may_answer_much_alone_and_in_transactions() {
+        let much = |line: &str| {
+            let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            lookup(args[0]).expect("a command").may_answer_much(&args)
+        };
+        for line in ["GET k", "GETDEL k", "SET k v EX 5 get", "EXEC 0 2 3 SET k v 2 GET k"] {
+            assert!(much(line), "{line}");
+        }
+        for line in ["SET k get", "SET k v NX", "INCR k", "EXEC 0 2 3 SET k v 2 INCR k"] {
+            assert!(!much(line), "{line}");
+        }
+    }
 
     #[test]
     fn each_command_is_found_by_its_name_in_any_case_and_nothing_else_is() {
