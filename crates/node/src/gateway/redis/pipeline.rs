@@ -15,7 +15,8 @@
 //!
 //! Reads that are not ordered ([`Backend::read`](crate::gateway::Backend::read)) are under way only with others like them:
 //! the connection sees to that. Each is answered as of a moment while it is under way; which of them is as of
-//! an earlier one, nobody says.
+//! an earlier one, nobody says. The same is true of a read that is [refused](amcast_kv::size_refusal) for the size of its
+//! answer and is sent again: no write of the connection to its keys passes it, and other reads may.
 
 use amcast_core::{Gid, GroupSet};
 use std::collections::VecDeque;
