@@ -288,7 +288,7 @@ mod tests {
         assert!(piece.is_full());
         piece.end(false);
         Piece::new(16, &mut progress, &mut out).end(true);
-        let golden = b"amKV\x0e\x03\0\0\x12\0\0\0\x02\x01\0\0\0\0\0\0\x02\0\0\0\0\0\0\0ab";
+        let golden = b"amKV\x0f\x03\0\0\x12\0\0\0\x02\x01\0\0\0\0\0\0\x02\0\0\0\0\0\0\0ab";
         assert_eq!(out[..golden.len()], *golden);
         let sum = crc32c::crc32c(golden).to_le_bytes();
         assert_eq!(out[golden.len()..golden.len() + 4], sum);
