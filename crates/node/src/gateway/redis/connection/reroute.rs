@@ -1,6 +1,7 @@
 //! Commands that were not executed because their shards go by another map of partitions, or by another time
-//! than this host's clock said, or because their answers are larger than was thought: they are ordered again, as new requests. Shards execute neither a message that they
-//! refused so, nor any copy of it that another node has ordered; and the gateway gives commands up long before
+//! than this host's clock said, or because their answers are larger than was thought: they are ordered again, as
+//! new requests. Shards execute neither a message that they refused so, nor any copy of it that another node has
+//! ordered; and the gateway gives commands up long before
 //! replicas forget what they executed, so that of an old one, too, it knows that it was not.
 //!
 //! The client sent them in an order, and which of those under way were refused is known once all are
