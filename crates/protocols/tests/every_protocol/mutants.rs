@@ -104,7 +104,7 @@ fn each_mutant_is_found_unless_something_else_shows_it() {
 #[test]
 fn without_a_mutant_nothing_is_wrong_where_mutants_are_hunted() {
     for entry in entries() {
-        for seed in 0..seeds(30) {
+        for seed in 0..seeds(15) {
             let config = checked(entry, trial::hasty(entry, seed, None), "none");
             let settings = RunSettings { settle: Span::secs(20), ..settings(entry, seed) };
             let judged = judge(entry, &config, &settings, seed);

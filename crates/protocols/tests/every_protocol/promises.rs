@@ -6,7 +6,7 @@ use amcast_protocols::trial;
 use amcast_sim::{Profile, RunSettings};
 
 /// Seeds of each entry and kind of faults.
-const SEEDS: u64 = 8;
+const SEEDS: u64 = 4;
 
 /// Deliveries of a run, at least and on the average.
 const DELIVERIES: u64 = 50;

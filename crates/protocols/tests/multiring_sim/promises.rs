@@ -7,7 +7,7 @@ use amcast_sim::{Profile, RunSettings};
 use std::collections::BTreeMap;
 
 /// Seeds of each row and profile; `AMCAST_SEEDS` in the environment says otherwise.
-const SEEDS: u64 = 15;
+const SEEDS: u64 = 8;
 
 /// Runs seeds of a profile, and fails at the first that breaks a promise or does not settle.
 fn kept(profile: Profile) -> BTreeMap<&'static str, u64> {

@@ -9,7 +9,7 @@ use amcast_sim::{Failover, Profile, RunSettings};
 use std::collections::BTreeMap;
 
 /// Seeds of each profile; `AMCAST_SEEDS` in the environment says otherwise.
-const SEEDS: u64 = 150;
+const SEEDS: u64 = 75;
 
 /// Runs seeds of a profile, and fails at the first that breaks a promise or does not settle, or if
 /// none of them takes these rare branches.
@@ -126,7 +126,7 @@ fn every_promise_is_kept_under_all_faults_at_once() {
 /// a run may take long to settle; it must never break safety.
 #[test]
 fn nothing_safe_is_broken_with_the_hastiest_timers() {
-    for seed in 0..seeds(110) {
+    for seed in 0..seeds(60) {
         let (end, findings) = judge(&hastiest(seed), &brief(Profile::All), seed);
         let mut broken = violated(&findings);
         if end.trouble() == Some("not settled") {
