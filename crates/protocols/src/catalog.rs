@@ -34,6 +34,9 @@ macro_rules! protocols {
                 FastCastPerfect => FastCastMutant::INFO;
             mod lcr: Lcr => LcrMutant::INFO;
             mod ring_paxos_multicast: RingPaxosMulticast => RingPaxosMutant::INFO;
+            mod toto:
+                TOTO => TotoMutant::INFO,
+                ALL_ACK => TotoMutant::INFO;
         }
     };
 }

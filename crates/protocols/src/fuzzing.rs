@@ -5,6 +5,7 @@ use crate::layers::vsync::VsyncPacket;
 use crate::lcr::LcrMessage;
 use crate::ring_paxos_multicast::RingPaxosMessage;
 use crate::total::OrderingMessage;
+use crate::toto::TotoMessage;
 use alloc::vec::Vec;
 use amcast_core::codec::{ByteReader, Codec};
 
@@ -20,6 +21,7 @@ pub fn message(bytes: &[u8]) {
     reads_back::<FastCastMessage>(bytes);
     reads_back::<LcrMessage>(bytes);
     reads_back::<RingPaxosMessage>(bytes);
+    reads_back::<TotoMessage>(bytes);
 }
 
 fn reads_back<T: Codec>(bytes: &[u8]) {

@@ -2,6 +2,7 @@
 //! takes the time and observations, and returns answers.
 
 pub(crate) mod batch;
+pub(crate) mod causal;
 pub(crate) mod delivery;
 pub mod failure_detector;
 pub(crate) mod group_entry;

@@ -1,0 +1,77 @@
+//! Ways to break the protocol.
+
+use super::order::{OrderMutants, TotoOrder};
+use crate::layers::batch::Batch;
+use crate::layers::causal::CausalOrder;
+use crate::layers::delivery::DeliveryMutants;
+use crate::layers::vsync::VsyncMutant;
+use crate::mutant;
+use crate::mutant::Mutants;
+
+mutant::mutants! {
+    /// Ways to break this protocol.
+    pub enum TotoMutant {
+        LowPhi = "low-phi":
+            "Fewer votes win than half of all, so that two candidates may beat each other." breaks [Nuv];
+        Hasty = "hasty":
+            "A member delivers a candidate with a vote that no other one has beaten yet." breaks [Wnuto, ViewSynchrony];
+        ForgottenCandidate = "forgotten-candidate":
+            "As a round begins a member forgets one of several candidates." breaks [Wnuto, ViewSynchrony];
+        SkippingVector = "skipping-vector":
+            "The vector of a message does not count the messages of one other member." breaks [CausalOrder];
+        Twice = "delivers-twice":
+            "A process delivers every fourth message two times." breaks [Ui];
+        LosesItsOwn = "loses-its-own":
+            "A process does not deliver every second message of its own." breaks [Nuv, Nua];
+        Overtakes = "overtakes":
+            "Some processes deliver every fourth message after the one behind it." breaks [Wnuto, FifoOrder];
+        IgnoresVectors = "ignores-vectors":
+            "A member counts votes as they arrive, also before what they follow." breaks [Wnuto];
+        ForgetsTheCut = "forgets-the-cut":
+            "A member enters the next view with what it happens to have of the last." breaks [Nua, ViewSynchrony];
+        JoinsWithNothing = "joins-with-nothing":
+            "A process that joins continues without the state of the others." breaks [Nua];
+    }
+}
+
+/// The mutant of the layer below.
+#[cfg(feature = "mutants")]
+pub(super) fn broken(mutants: Mutants<TotoMutant>) -> Option<VsyncMutant> {
+    let of = [
+        (TotoMutant::ForgetsTheCut, VsyncMutant::ForgetsTheCut),
+        (TotoMutant::JoinsWithNothing, VsyncMutant::JoinsWithNothing),
+    ];
+    of.into_iter().find(|(mutant, _)| mutants.is(*mutant)).map(|(_, broken)| broken)
+}
+
+/// The mutant of the layer below: none in this build.
+#[cfg(not(feature = "mutants"))]
+pub(super) const fn broken(_: Mutants<TotoMutant>) -> Option<VsyncMutant> {
+    None
+}
+
+/// The mutants that break deliveries.
+pub(super) fn of_deliveries(mutants: Mutants<TotoMutant>) -> DeliveryMutants {
+    DeliveryMutants {
+        overtakes: mutants.is(TotoMutant::Overtakes),
+        loses_its_own: mutants.is(TotoMutant::LosesItsOwn),
+        twice: mutants.is(TotoMutant::Twice),
+        forgets: false,
+    }
+}
+
+/// Breaks the orders of a view as it begins.
+pub(super) fn apply(
+    mutants: Mutants<TotoMutant>,
+    causal: &mut CausalOrder<Option<Batch>>,
+    order: &mut TotoOrder<Batch>,
+) {
+    order.break_by(OrderMutants {
+        low_phi: mutants.is(TotoMutant::LowPhi),
+        hasty: mutants.is(TotoMutant::Hasty),
+        forgets: mutants.is(TotoMutant::ForgottenCandidate),
+    });
+    if mutants.is(TotoMutant::IgnoresVectors) {
+        causal.ignore_vectors();
+    }
+}
