@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 
 /// The vector of a message, and what it carries.
 #[derive(Debug)]
-struct HeldMessage<T> {
+struct UnreleasedMessage<T> {
     follows: Vec<u64>,
     content: T,
 }
@@ -32,7 +32,7 @@ pub(crate) struct CausalOrder<T> {
     /// Of each member, the vector of its last message that arrived.
     last: Vec<Vec<u64>>,
     /// Of each member, the messages that arrived and are not released, in its order.
-    held: Vec<VecDeque<HeldMessage<T>>>,
+    held: Vec<VecDeque<UnreleasedMessage<T>>>,
     /// How many of them there are.
     waiting: usize,
     /// Messages of this member in this view.
@@ -90,7 +90,7 @@ impl<T> CausalOrder<T> {
             return Err("a vector that shrinks");
         }
         last.clone_from(&follows);
-        self.held[rank].push_back(HeldMessage { follows, content });
+        self.held[rank].push_back(UnreleasedMessage { follows, content });
         self.waiting += 1;
         Ok(())
     }
@@ -102,13 +102,13 @@ impl<T> CausalOrder<T> {
         }
         let is_due = |&rank: &usize| self.held[rank].front().is_some_and(|m| self.is_due(rank, m));
         let rank = (0..self.held.len()).find(is_due)?;
-        let HeldMessage { follows, content } = self.held[rank].pop_front()?;
+        let UnreleasedMessage { follows, content } = self.held[rank].pop_front()?;
         self.waiting -= 1;
         self.had[rank] = follows[rank];
         Some((rank, follows, content))
     }
 
-    fn is_due(&self, rank: usize, message: &HeldMessage<T>) -> bool {
+    fn is_due(&self, rank: usize, message: &UnreleasedMessage<T>) -> bool {
         let both = message.follows.iter().zip(&self.had).enumerate();
         self.by_arrival || both.into_iter().all(|(of, (follows, had))| of == rank || follows <= had)
     }

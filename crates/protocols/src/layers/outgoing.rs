@@ -131,6 +131,12 @@ impl OutgoingBatches {
         self.payload_bytes = self.sealed.iter().map(Batch::payload_bytes).sum();
     }
 
+    /// Gives up all messages, the gathered ones too.
+    pub(crate) fn clear(&mut self) {
+        self.seal();
+        self.retain(|_, _| false);
+    }
+
     /// The batch that begins with this message is delivered; those before it are, too, or were given up with the view.
     pub(crate) fn delivered(&mut self, first: u64) {
         let Some(at) = self.sealed.iter().position(|batch| batch.first() == first) else { return };
@@ -165,6 +171,15 @@ mod tests {
         let mut found = Vec::new();
         all.waiting(&mut |seq, sent| found.push((seq, sent)));
         found
+    }
+
+    #[test]
+    fn nothing_is_left_of_messages_that_are_given_up() {
+        let mut all = gathered(1..=5);
+        assert_eq!(all.next().map(|batch| batch.first()), Some(1));
+        all.clear();
+        assert_eq!((all.messages(), all.unsent_bytes(), all.next()), (0, 0, None));
+        assert_eq!((waiting(&all), all.room(4, 40, 10)), (Vec::new(), 4));
     }
 
     #[test]

@@ -13,9 +13,7 @@ use alloc::vec::Vec;
 use amcast_core::codec::{ByteReader, Codec};
 use amcast_core::groupcast::{Grade, Groupcast, GroupcastInput, GroupcastOutput, View};
 use amcast_core::step::{Note, ProtocolStatus, WaitReason, WakeReason};
-use amcast_core::{
-    Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolEvent, Span, Time,
-};
+use amcast_core::{Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolEvent, Span, Time};
 
 /// The outputs of a step.
 pub(super) type TotoOutbox = Outbox<Groupcast<TotoMessage>>;
@@ -72,6 +70,8 @@ pub(super) struct TotoMember {
     rank: usize,
     /// Whether the view is about to end: nothing may be sent.
     blocked: bool,
+    /// Whether the group continues without it, until it joins again.
+    excluded: bool,
     /// Own messages that are not delivered here yet.
     own: OutgoingBatches,
     /// Whether messages were submitted since the last wake-up: those of one round leave together.
@@ -92,6 +92,7 @@ impl TotoMember {
             view: View { id: 0, members: Vec::new() },
             rank: 0,
             blocked: true,
+            excluded: false,
             own: OutgoingBatches::new(limits),
             fresh: false,
             vote_at: None,
@@ -120,7 +121,7 @@ impl TotoMember {
     fn cast(&mut self, batch: Option<Batch>, out: &mut TotoOutbox) {
         let mut follows = self.causal.send(self.rank);
         if self.set.mutants.is(TotoMutant::SkippingVector) {
-            // The first member's messages are left out, until one of this member has told of them.
+            // The messages of the first member are left out, and at the first member those of the second.
             let skipped = if self.rank == 0 { 1 } else { 0 };
             if let Some(count) = follows.get_mut(skipped) {
                 *count = 0;
@@ -203,17 +204,16 @@ impl TotoMember {
                 out.note(Note::Malformed(of, "what a process is to begin with makes no sense"));
             }
         }
-        // Some of them had been sent before it was excluded, and are delivered.
-        let last = self.delivery.state().last[self.set.me.index()];
-        self.own.retain(|_, batch| batch.last() > last);
+        self.excluded = false;
         self.begin(view, out);
     }
 
-    /// An excluded member delivers nothing more of its view. It sends again what it has not delivered; members drop
-    /// what they have.
-    fn excluded(&mut self) {
+    /// An excluded member delivers nothing more of its view, and gives up its own messages: it may have delivered what nobody
+    /// else has, and they follow that. Until it joins again it has no room; a submission that comes then was under way.
+    fn exclude(&mut self) {
         self.blocked = true;
-        self.own.restart();
+        self.excluded = true;
+        self.own.clear();
     }
 
     /// It is time to send, or to vote.
@@ -247,7 +247,7 @@ impl Protocol for TotoMember {
     ) {
         self.now = now;
         match input {
-            Input::Submit(submission) => {
+            Input::Submit(submission) if !self.excluded => {
                 self.own.gather(submission.seq, submission.payload);
                 self.fresh = true;
             }
@@ -258,7 +258,7 @@ impl Protocol for TotoMember {
             }
             Input::Medium(GroupcastInput::Join(view, state)) => self.join(view, state, out),
             Input::Medium(GroupcastInput::Block) => self.blocked = true,
-            Input::Medium(GroupcastInput::Excluded) => self.excluded(),
+            Input::Medium(GroupcastInput::Excluded) => self.exclude(),
             Input::Medium(GroupcastInput::From(from, message)) => {
                 if let Err(why) = self.hear(from, message, out) {
                     out.note(Note::Malformed(from, why));
@@ -275,6 +275,9 @@ impl Protocol for TotoMember {
     }
 
     fn room(&self, _dst: GroupSet, bytes: usize) -> usize {
+        if self.excluded {
+            return 0;
+        }
         self.own.room(self.set.window, self.set.window_bytes, bytes)
     }
 

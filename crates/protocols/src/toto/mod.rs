@@ -30,7 +30,8 @@
 //! All survivors were handed the same casts. No more votes come, as if all members had crashed (`Crash(q)` of the
 //! paper, for the votes that are missing): they deliver what is left in the same order, which continues that of every
 //! survivor, because votes that are missing change no decision that was taken. In the next view vectors begin anew, and a
-//! sender sends again what it has not delivered.
+//! sender sends again what it has not delivered. A member that is excluded drops its messages that are not delivered, and
+//! has no room until it joins again: it may have delivered what nobody else has, and then they follow that.
 //!
 //! # Phi
 //! `phi` is a part of the members in percent, so that it is known in a view of any size: `phi * members / 100`, rounded
@@ -113,17 +114,11 @@ const ROUND_BYTES: Param = Param {
     ..BATCH_BYTES
 };
 
-static TOTO_PARAMS: &[Param] = group_params!(
-    mutants::TotoMutant,
-    [LANE],
-    [ACK_US, PACKET_BYTES, ROUND_BYTES, VOTE_US, PHI]
-);
+static TOTO_PARAMS: &[Param] =
+    group_params!(mutants::TotoMutant, [LANE], [ACK_US, PACKET_BYTES, ROUND_BYTES, VOTE_US, PHI]);
 
-static ALL_ACK_PARAMS: &[Param] = group_params!(
-    mutants::TotoMutant,
-    [LANE],
-    [ACK_US, PACKET_BYTES, ROUND_BYTES, VOTE_US]
-);
+static ALL_ACK_PARAMS: &[Param] =
+    group_params!(mutants::TotoMutant, [LANE], [ACK_US, PACKET_BYTES, ROUND_BYTES, VOTE_US]);
 
 /// An order by votes in the catalog.
 #[derive(Debug)]
@@ -144,6 +139,7 @@ macro_rules! about {
                 views: true,
                 state_transfer: true,
                 crash_tolerance: true,
+                suspicion_tolerance: true,
                 datagrams: Datagrams::Multicast,
                 ..Capabilities::NONE
             },
@@ -232,7 +228,8 @@ fn layer(me: Pid, config: &Config) -> VsyncSettings {
     let vector = (config.cluster().replicas() + 1) * ENTRY_BYTES;
     let messages = WINDOW.get(config);
     // A member may have a batch of each message on the way and a vote for each, in as many parts as the bytes need.
-    let window_bytes = flight_bytes(config, DATAGRAMS_BYTES_MAX) + messages * (vector + ENTRY_BYTES);
+    let window_bytes =
+        flight_bytes(config, DATAGRAMS_BYTES_MAX) + messages * (vector + ENTRY_BYTES);
     let batch = config.get(&BATCH_BYTES) as usize + PAYLOAD_MAX.get(config);
     let limits = CastLimits {
         window: 2 * messages + window_bytes / STREAM_PART_BYTES,

@@ -18,13 +18,14 @@ mutant::mutants! {
         ForgottenCandidate = "forgotten-candidate":
             "As a round begins a member forgets one of several candidates." breaks [Wnuto, ViewSynchrony];
         SkippingVector = "skipping-vector":
-            "The vector of a message does not count the messages of one other member." breaks [CausalOrder];
+            "The vector of a message does not count the messages of one other member, which gets no votes." breaks [Nuv];
         Twice = "delivers-twice":
             "A process delivers every fourth message two times." breaks [Ui];
         LosesItsOwn = "loses-its-own":
             "A process does not deliver every second message of its own." breaks [Nuv, Nua];
         Overtakes = "overtakes":
-            "Some processes deliver every fourth message after the one behind it." breaks [Wnuto, FifoOrder];
+            "Some processes deliver every fourth message after the one behind it."
+            breaks [Wnuto, FifoOrder, CausalOrder];
         IgnoresVectors = "ignores-vectors":
             "A member counts votes as they arrive, also before what they follow." breaks [Wnuto];
         ForgetsTheCut = "forgets-the-cut":

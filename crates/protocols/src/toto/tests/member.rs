@@ -172,17 +172,25 @@ fn survivors_deliver_the_rest_of_a_view_and_drop_what_follows_a_lost_message() {
 }
 
 #[test]
-fn a_joiner_begins_at_the_position_of_the_others_and_sends_what_they_have_not() {
+fn an_excluded_member_gives_up_its_messages_and_begins_at_the_position_of_the_others() {
     let mut p = PlayedVoter::new(&TOTO, 2);
     p.submit([4]);
     p.submit([5]);
-    assert_eq!(p.medium(GroupcastInput::Excluded), []);
+    let (dst, payload) = (GroupSet::first(1), [6]);
+    assert_eq!(p.step(Input::Submit(Submission { seq: 6, dst, payload: &payload })), []);
+    assert_eq!(p.medium(GroupcastInput::Excluded), [], "with the message that is not sent yet");
+    assert_eq!(p.member.room(GroupSet::first(1), 1), 0);
+    assert_eq!(p.submit([7]), [], "it was under way");
     let state = JoinState { position: 7, last: alloc::vec![1, 1, 4, 0] };
     let mut bytes = Vec::new();
     state.encode(&mut bytes);
     let next = view(4, &[0, 1, 3, 2]);
     let did = p.medium(GroupcastInput::Join(&next, &bytes));
-    assert_eq!(did, [Cast(data([0, 0, 0, 1], [5]))], "message 4 is delivered");
+    assert_eq!(did, [], "all of them may follow what nobody else has");
+    assert_eq!(p.submit([8]), [Cast(data([0, 0, 0, 1], [8]))]);
+    assert_eq!(p.hear(3, data([0, 0, 1, 1], [9])), []);
+    assert_eq!(p.hear(2, data([0, 0, 0, 1], [8])), []);
+    assert_eq!(p.hear(3, data([0, 0, 1, 1], [9])), [Malformed("a message that is not next")]);
     let malformed = [Malformed("what a process is to begin with makes no sense")];
     assert_eq!(p.medium(GroupcastInput::Join(&next, &[1]))[..1], malformed);
 }

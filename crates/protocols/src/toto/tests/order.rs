@@ -59,7 +59,8 @@ fn receive(order: &mut NamedOrder, m: &DagMessage) {
 fn compare(order: &NamedOrder, delivered: &[DagName], defined: &DefinedOutcome) {
     assert_eq!(delivered, defined.delivered);
     let candidates: Vec<usize> = defined.candidates.iter().map(|name| name.0).collect();
-    let counts: Vec<_> = candidates.iter().zip(&defined.counts).map(|(&c, n)| (c, n.0, n.1)).collect();
+    let counts: Vec<_> =
+        candidates.iter().zip(&defined.counts).map(|(&c, n)| (c, n.0, n.1)).collect();
     assert_eq!(order.counts(), counts);
     for (&rank, vector) in candidates.iter().zip(&defined.vectors) {
         for (q, &position) in vector.iter().enumerate() {
@@ -89,7 +90,7 @@ fn settled(order: &NamedOrder, members: usize, delivered: &[DagName]) -> Vec<Dag
 }
 
 /// The messages of a DAG in arrival.
-struct Arrivals<'a> {
+struct DagArrivals<'a> {
     members: usize,
     phi: usize,
     dag: &'a Dag,
@@ -100,7 +101,7 @@ struct Arrivals<'a> {
     compared: u64,
 }
 
-impl<'a> Arrivals<'a> {
+impl<'a> DagArrivals<'a> {
     fn new(members: usize, phi: usize, dag: &'a Dag) -> Self {
         let all = defined(members, phi, dag.clone()).settled;
         Self { members, phi, dag, outcomes: BTreeMap::new(), all, compared: 0 }
@@ -118,7 +119,12 @@ impl<'a> Arrivals<'a> {
     }
 
     /// One more message arrives.
-    fn arrive(&mut self, m: &DagMessage, had: &mut [u64], now: (&mut NamedOrder, &mut Vec<DagName>)) {
+    fn arrive(
+        &mut self,
+        m: &DagMessage,
+        had: &mut [u64],
+        now: (&mut NamedOrder, &mut Vec<DagName>),
+    ) {
         had[m.rank] += 1;
         receive(now.0, m);
         now.1.extend(drained(now.0));
@@ -166,7 +172,7 @@ fn three_members_with_two_messages_each_deliver_as_defined_in_every_order_of_eve
         let mut some = dag.clone();
         some.iter_mut().enumerate().for_each(|(at, m)| m.agreed = (dags >> at) & 1 == 0);
         for (dag, phi) in [(dag, 1), (dag, 2), (&some, 1)] {
-            let mut arrivals = Arrivals::new(3, phi, dag);
+            let mut arrivals = DagArrivals::new(3, phi, dag);
             arrivals.all_orders(&[0; 3], &TotoOrder::new(3, phi), &[]);
             compared += arrivals.compared;
         }
@@ -180,7 +186,7 @@ fn four_members_with_a_message_each_deliver_as_defined_in_every_order_of_every_d
     all_dags(4, 1, &mut |dag| {
         dags += 1;
         for phi in each_phi(4) {
-            Arrivals::new(4, phi, dag).all_orders(&[0; 4], &TotoOrder::new(4, phi), &[]);
+            DagArrivals::new(4, phi, dag).all_orders(&[0; 4], &TotoOrder::new(4, phi), &[]);
         }
     });
     // Every transitive relation without cycles on four names.
@@ -194,7 +200,7 @@ fn four_members_with_three_messages_each_deliver_as_defined_in_random_orders_of_
     for _ in 0..400 {
         let dag = random_dag(4, 3, &mut rng);
         for phi in each_phi(4) {
-            let mut arrivals = Arrivals::new(4, phi, &dag);
+            let mut arrivals = DagArrivals::new(4, phi, &dag);
             (0..4).for_each(|_| arrivals.random_order(&mut rng));
             early += u64::from(arrivals.outcomes.values().any(|o| !o.delivered.is_empty()));
         }
@@ -212,7 +218,8 @@ const E: usize = 4;
 /// The DAG of the paper's figure 1, without `a1`, `d1` and `e1` among the agreed messages: they are delivered. `a2` follows `b1`,
 /// `c1` and `e2`; `d2` follows `c1` and `e2`; `d3` follows `b1` as well.
 fn figure_1() -> Dag {
-    let of = |rank, follows: [u64; 5], agreed| DagMessage { rank, follows: follows.to_vec(), agreed };
+    let of =
+        |rank, follows: [u64; 5], agreed| DagMessage { rank, follows: follows.to_vec(), agreed };
     alloc::vec![
         of(A, [1, 0, 0, 0, 0], false),
         of(D, [0, 0, 0, 1, 0], false),
