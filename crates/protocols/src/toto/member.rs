@@ -121,7 +121,7 @@ impl TotoMember {
     fn cast(&mut self, batch: Option<Batch>, out: &mut TotoOutbox) {
         let mut follows = self.causal.send(self.rank);
         if self.set.mutants.is(TotoMutant::SkippingVector) {
-            // The messages of the first member are left out, and at the first member those of the second.
+            // The vector omits the messages of the first member, and at the first member those of the second.
             let skipped = if self.rank == 0 { 1 } else { 0 };
             if let Some(count) = follows.get_mut(skipped) {
                 *count = 0;

@@ -18,7 +18,7 @@
 //! p1                         vote: follows m --> all       p1 has the votes of p0 and p1
 //! p2                         vote: follows m --> all       p3, with the votes of p0, p1 and p2 of four: delivers m
 //! ```
-//! A vote is the next message of a member, whatever it carries. One that has nothing to send for `vote_us` casts a
+//! A vote is the next message of a member, with or without payload. One that has nothing to send for `vote_us` casts a
 //! message that carries nothing. So two message delays order a message, and where all members send all the time nothing
 //! is cast for the sake of the order.
 //!
@@ -49,7 +49,7 @@
 //! until it is excluded; ToTo only where its vote decides.
 //!
 //! # Deviations
-//! Membership is by a majority of the configured processes; the paper's goes on in every component of a partition. The
+//! Membership is by a majority of the configured processes; in the paper every component of a partition continues. The
 //! paper keeps acknowledgements that the messages of a network carry anyway, from which vectors follow; here a message
 //! carries its vector.
 //!

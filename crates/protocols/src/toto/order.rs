@@ -11,7 +11,7 @@
 //! against the others. The extended vector of the paper has, for each candidate and member, the number of the vote if it
 //! is for the candidate, infinity if it is against it, and `*` while there is none. A vote has the same number for all
 //! candidates, so that position `q` of `a` is less than that of `b` exactly if the vote of `q` is for `a` and against
-//! `b`. What the paper derives from vectors is therefore counted here, with one step for each pair of candidates when a
+//! `b`. So the rule counts here what the paper derives from vectors, with one step for each pair of candidates when a
 //! vote comes in:
 //! ```text
 //! less[a][b]            the votes for a and against b
@@ -325,7 +325,7 @@ impl<T> TotoOrder<T> {
         !others.any(|(_, queue)| queue.front().is_some_and(precedes))
     }
 
-    /// Where the vote of that member stands for a candidate, as a position of the paper's extended vector: none for `*`,
+    /// The vote of that member on a candidate, as a position of the paper's extended vector: none for `*`,
     /// [`u64::MAX`] for infinity.
     #[cfg(test)]
     pub(super) fn position(&self, candidate: usize, of: usize) -> Option<u64> {

@@ -7,7 +7,7 @@ use amcast_core::rng::Rng;
 /// A DAG: its messages, by sender and number.
 pub(super) type Dag = Vec<DagMessage>;
 
-/// Whether each message that one follows is followed with all that it follows, and none follows itself by way of others.
+/// Whether each message that one follows is followed with all that it follows, and none follows itself through others.
 fn is_closed(dag: &Dag, each: usize) -> bool {
     let of = |rank: usize, number: u64| &dag[rank * each + number as usize - 1];
     dag.iter().all(|m| {
@@ -74,7 +74,7 @@ pub(super) fn random_dag(members: usize, each: usize, rng: &mut Rng) -> Dag {
         }
         let agreed = rng.below(4) > 0;
         for m in &dag {
-            // What a message follows is received before it.
+            // A member receives a message before it sends one that follows it.
             if rng.below(dag.len() as u64 + 2) < 2 {
                 had[rank].iter_mut().zip(&m.follows).for_each(|(to, &of)| *to = of.max(*to));
             }

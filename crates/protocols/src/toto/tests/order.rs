@@ -8,11 +8,11 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use amcast_core::rng::Rng;
 
-/// What the definitions say of a DAG whose messages have arrived in any order.
+/// The outcome that the definitions give for a DAG, in any order of arrival.
 struct DefinedOutcome {
-    /// What is delivered, in order.
+    /// The delivered messages, in order.
     delivered: Vec<DagName>,
-    /// What is delivered when no more messages arrive.
+    /// The delivered messages if no more messages arrive.
     settled: Vec<DagName>,
     candidates: Vec<DagName>,
     vectors: Vec<Vec<Position>>,
@@ -80,7 +80,7 @@ fn compare(order: &NamedOrder, delivered: &[DagName], defined: &DefinedOutcome) 
     }
 }
 
-/// All members crash: what is left, behind what is delivered.
+/// All members crash: the delivered messages, and the pending ones after them.
 fn settled(order: &NamedOrder, members: usize, delivered: &[DagName]) -> Vec<DagName> {
     let mut order = order.clone();
     (0..members).for_each(|rank| order.crash(rank));
@@ -107,7 +107,7 @@ impl<'a> DagArrivals<'a> {
         Self { members, phi, dag, outcomes: BTreeMap::new(), all, compared: 0 }
     }
 
-    /// Compares what has happened with the definitions. What is delivered is a beginning of the order of all messages.
+    /// Compares what has happened with the definitions. The delivered messages are a prefix of the order of all messages.
     fn judge(&mut self, had: &[u64], order: &NamedOrder, delivered: &[DagName]) {
         let (members, phi, dag) = (self.members, self.phi, self.dag);
         let outcome = self.outcomes.entry(had.to_vec());
