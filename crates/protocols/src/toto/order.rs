@@ -43,7 +43,7 @@ const CRASHED: u64 = u64::MAX;
 
 /// A message of the application that is not delivered.
 #[derive(Debug)]
-#[cfg_attr(test, derive(Clone))]
+#[cfg_attr(test, derive(Clone, PartialEq))]
 struct PendingMessage<T> {
     /// Its sender's number of it, from 1.
     number: u64,
@@ -55,7 +55,7 @@ struct PendingMessage<T> {
 }
 
 /// The intended mistakes of a member in the order.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct OrderMutants {
     /// Fewer votes win than half of all.
     pub(super) low_phi: bool,
@@ -67,7 +67,7 @@ pub(super) struct OrderMutants {
 
 /// The order of the agreed messages of one configuration.
 #[derive(Debug)]
-#[cfg_attr(test, derive(Clone))]
+#[cfg_attr(test, derive(Clone, PartialEq))]
 pub(crate) struct TotoOrder<T> {
     members: usize,
     phi: usize,

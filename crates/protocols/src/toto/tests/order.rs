@@ -96,6 +96,8 @@ struct DagArrivals<'a> {
     dag: &'a Dag,
     /// By how many messages of each member have arrived.
     outcomes: BTreeMap<Vec<u64>, DefinedOutcome>,
+    /// The states that were reached, likewise: what follows from one is tried once.
+    states: BTreeMap<Vec<u64>, Vec<NamedOrder>>,
     /// The order of all messages.
     all: Vec<DagName>,
     compared: u64,
@@ -104,7 +106,8 @@ struct DagArrivals<'a> {
 impl<'a> DagArrivals<'a> {
     fn new(members: usize, phi: usize, dag: &'a Dag) -> Self {
         let all = defined(members, phi, dag.clone()).settled;
-        Self { members, phi, dag, outcomes: BTreeMap::new(), all, compared: 0 }
+        let (outcomes, states) = (BTreeMap::new(), BTreeMap::new());
+        Self { members, phi, dag, outcomes, states, all, compared: 0 }
     }
 
     /// Compares what has happened with the definitions. The delivered messages are a prefix of the order of all messages.
@@ -133,6 +136,13 @@ impl<'a> DagArrivals<'a> {
 
     /// Lets the rest arrive in every order.
     fn all_orders(&mut self, had: &[u64], order: &NamedOrder, delivered: &[DagName]) {
+        let mut state = order.clone();
+        state.steps = 0;
+        let states = self.states.entry(had.to_vec()).or_default();
+        if states.contains(&state) {
+            return;
+        }
+        states.push(state);
         for m in self.dag.iter().filter(|m| may_come(m, had)) {
             let (mut had, mut order) = (had.to_vec(), order.clone());
             let mut delivered = delivered.to_vec();
