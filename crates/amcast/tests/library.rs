@@ -35,3 +35,22 @@ fn a_state_machine_of_ones_own_is_replicated_over_the_network_as_well() {
     bank(&["bb-urcast-urcast"]);
     bank(&["multi-ring"]);
 }
+
+#[test]
+fn a_display_shows_words_early_and_all_confirm_the_same_order() {
+    let _limit = amcast_test_policy::time_limit();
+    let run = |protocol: &str| {
+        let output = Command::new(example("early")).arg(protocol).output();
+        output.expect("examples are built with the tests")
+    };
+    let output = run("bb-rcast-urcast");
+    let (out, err) = (&output.stdout, String::from_utf8_lossy(&output.stderr));
+    let out = String::from_utf8_lossy(out);
+    assert!(output.status.success(), "{out}{err}");
+    assert!(out.contains("all displays confirmed the same order of"), "{out}");
+    assert!(!out.contains(": 0 words"), "{out}");
+    // A protocol without early deliveries is refused, with a reason.
+    let output = run("sb-rcast");
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && err.contains("before its place in the order"), "{err}");
+}

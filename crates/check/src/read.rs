@@ -243,6 +243,8 @@ impl History {
                 let (p, m) = (self.pid(p, cluster)?, self.msg(m, cluster)?);
                 self.act(ProcessAction::Part(m), t.0, p)
             }
+            // Nothing is promised of the order of early deliveries; the simulator checks the duties with them.
+            TraceEvent::Early { .. } => Ok(()),
             TraceEvent::Crash { t, p } => self.take_plain(ProcessAction::Crash, t.0, p, cluster),
             TraceEvent::Leave { t, p } => self.take_plain(ProcessAction::Leave, t.0, p, cluster),
             TraceEvent::Recover { t, p } => {

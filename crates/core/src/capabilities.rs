@@ -68,6 +68,11 @@ pub struct Capabilities {
     /// Drivers: `amcast up` and `amcast node` start no cluster of a protocol without it.
     /// The protocol owes: its promises with each [`Oracle`](crate::step::Oracle), also one that is wrong.
     pub suspicion_tolerance: bool,
+    /// Whether a process shows messages before their place in the order is decided.
+    ///
+    /// Drivers: an application may execute a message at once, and undo it where the order is another one.
+    /// The protocol owes: [`Output::Early`](crate::Output::Early) for messages that it has, where its driver wants that.
+    pub early_delivery: bool,
     /// The messages of it that may be sent as datagrams: the parameter [`LANE`](crate::parameters::LANE) says
     /// whether they are.
     ///
@@ -126,6 +131,7 @@ impl Capabilities {
         state_transfer: false,
         crash_tolerance: false,
         suspicion_tolerance: false,
+        early_delivery: false,
         datagrams: Datagrams::Never,
     };
 
@@ -142,6 +148,7 @@ impl Capabilities {
             Capability::StateTransfer => self.state_transfer,
             Capability::CrashTolerance => self.crash_tolerance,
             Capability::SuspicionTolerance => self.suspicion_tolerance,
+            Capability::EarlyDelivery => self.early_delivery,
             Capability::Datagrams => self.datagrams >= Datagrams::Unicast,
             Capability::IpMulticast => self.datagrams == Datagrams::Multicast,
         }
@@ -185,6 +192,8 @@ capabilities! {
     SuspicionTolerance = "suspicion tolerance",
         "assumes a perfect failure detector: a partition, in which nodes that live seem to have failed, makes two orders of \
          one group";
+    EarlyDelivery = "early delivery",
+        "shows no message before its place in the order is decided";
     Datagrams = "datagrams", "runs on streams only";
     IpMulticast = "IP multicast", "sends no datagram to a whole group";
 }

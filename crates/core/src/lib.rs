@@ -13,6 +13,7 @@ pub mod capabilities;
 pub mod cluster;
 pub mod codec;
 pub mod config;
+pub mod early;
 pub mod entry;
 pub mod events;
 pub mod groupcast;
@@ -35,6 +36,7 @@ pub use capabilities::{
 };
 pub use cluster::{ClusterShape, Overlay, Role};
 pub use config::{Config, ConfigError, Param, RawConfig};
+pub use early::EarlyDelivery;
 pub use entry::{About, Assumption, Entry, MediumKind, ProtocolProcess};
 pub use events::{ProtocolEvent, StateSource};
 pub use id::{Gid, GroupSet, MsgId, Pid};

@@ -19,6 +19,7 @@
 //! before the next input. `Submit` is offered only while [`Protocol::room`] allows it. Each
 //! [`ProtocolEvent`] says what it asks of the driver.
 
+use crate::early::EarlyDelivery;
 use crate::events::ProtocolEvent;
 use crate::id::{Gid, GroupSet, MsgId, Pid};
 use crate::time::Time;
@@ -186,6 +187,13 @@ pub struct Ticket(pub u64);
 pub enum Output<M: Medium> {
     /// A message is delivered.
     Deliver(Delivery),
+    /// A message is here, and is delivered when its place is decided.
+    ///
+    /// *Protocol:* asks for it at most once for each message, before it delivers the message, and only if its driver wants
+    /// it ([`Outbox::wants_early`]). It delivers the message later, unless the process fails or is excluded.
+    /// *Driver:* an application whose state is not in force is shown none. With an exclusion
+    /// ([`ProtocolEvent::Excluded`]) all that are not delivered are void.
+    Early(EarlyDelivery),
     /// Append this record of the outbox's bytes to the process's log.
     Persist {
         /// Comes back with [`Input::Durable`] when it is durable, if that is awaited.
@@ -313,11 +321,12 @@ pub struct Outbox<M: Medium> {
     items: Vec<Output<M>>,
     bytes: Vec<u8>,
     tracing: bool,
+    early: bool,
 }
 
 impl<M: Medium> Default for Outbox<M> {
     fn default() -> Self {
-        Self { items: Vec::new(), bytes: Vec::new(), tracing: true }
+        Self { items: Vec::new(), bytes: Vec::new(), tracing: true, early: false }
     }
 }
 
@@ -325,6 +334,16 @@ impl<M: Medium> Outbox<M> {
     /// An empty outbox. `tracing` says whether [`ProtocolEvent::Part`] is wanted.
     pub fn new(tracing: bool) -> Self {
         Self { tracing, ..Self::default() }
+    }
+
+    /// Early deliveries are wanted ([`Output::Early`]).
+    pub const fn want_early(&mut self) {
+        self.early = true;
+    }
+
+    /// Whether early deliveries are wanted.
+    pub const fn wants_early(&self) -> bool {
+        self.early
     }
 
     /// Forgets everything, keeps the room.
@@ -381,9 +400,10 @@ impl<M: Medium> Outbox<M> {
         self.tracing
     }
 
-    /// Traces if `outer` does: what an inner layer asks for goes there.
+    /// Traces and wants early deliveries if `outer` does: what an inner layer asks for goes there.
     pub const fn trace_as<N: Medium>(&mut self, outer: &Outbox<N>) {
         self.tracing = outer.tracing;
+        self.early = outer.early;
     }
 
     /// Marks a rare branch; [`Note::Mark`].
@@ -410,6 +430,14 @@ impl<M: Medium> Outbox<M> {
         self.items.push(Output::Deliver(Delivery { msg, dst, position, payload }));
     }
 
+    /// Delivers a message early whose payload `fill` appends, if that is wanted.
+    pub fn deliver_early(&mut self, msg: MsgId, dst: GroupSet, fill: impl FnOnce(&mut Vec<u8>)) {
+        if self.early {
+            let payload = self.fill(fill);
+            self.items.push(Output::Early(EarlyDelivery { msg, dst, payload }));
+        }
+    }
+
     /// Puts in an output of an inner layer's outbox, its medium's outputs changed by `map`. Bytes
     /// are taken over with [`Outbox::adopt_bytes`] first.
     pub fn relay<N: Medium>(
@@ -421,6 +449,7 @@ impl<M: Medium> Outbox<M> {
         let shift = |e: PayloadRange| PayloadRange { at: e.at + base, len: e.len };
         self.items.push(match output {
             Output::Deliver(d) => Output::Deliver(Delivery { payload: shift(d.payload), ..d }),
+            Output::Early(d) => Output::Early(EarlyDelivery { payload: shift(d.payload), ..d }),
             Output::Persist { ticket, record, awaited } => {
                 Output::Persist { ticket, record: shift(record), awaited }
             }

@@ -47,6 +47,16 @@ pub enum TraceEvent<'a> {
         /// The message.
         m: MsgId,
     },
+    /// `p` delivered `m` early: its place in the order is not decided. Histories have no line for it: a simulator checks the
+    /// duties that a protocol has with it, and measurements take it.
+    Early {
+        /// When.
+        t: Time,
+        /// The process.
+        p: Pid,
+        /// The message.
+        m: MsgId,
+    },
     /// `p` crashed and lost its memory.
     Crash {
         /// When.
@@ -151,6 +161,7 @@ impl fmt::Display for Json<'_> {
             }
             TraceEvent::Part { t, p, m } => about(f, "part", *t, *p, *m, c),
             TraceEvent::Deliver { t, p, m } => about(f, "deliver", *t, *p, *m, c),
+            TraceEvent::Early { t, p, m } => about(f, "early", *t, *p, *m, c),
             TraceEvent::Crash { t, p } => plain(f, "crash", *t, *p, c),
             TraceEvent::Leave { t, p } => {
                 write!(f, r#"{{"ev":"crash","t":{},"p":"{}","left":true}}"#, t.0, c.name(*p))

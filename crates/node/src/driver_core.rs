@@ -4,7 +4,9 @@
 use crate::memory_driver::UpperLayer;
 use crate::replica_log::ReplicaLog;
 use amcast_core::step::{Medium, Ticket, WakeReason};
-use amcast_core::{Delivery, Input, Outbox, Output, Pid, Protocol, ProtocolEvent, Time};
+use amcast_core::{
+    Delivery, EarlyDelivery, Input, Outbox, Output, Pid, Protocol, ProtocolEvent, Time,
+};
 use std::collections::VecDeque;
 
 /// Why a protocol that persists records without having a log ends its process.
@@ -20,6 +22,7 @@ struct LateOutput {
 /// An event for the layer above, in its turn.
 enum DriverEvent {
     Delivery(Delivery, Box<[u8]>),
+    Early(EarlyDelivery, Box<[u8]>),
     Passed(Ticket),
     Event(ProtocolEvent),
 }
@@ -28,6 +31,7 @@ impl DriverEvent {
     fn tell(self, now: Time, p: Pid, above: &mut dyn UpperLayer) {
         match self {
             Self::Delivery(delivery, payload) => above.deliver(now, p, delivery, &payload),
+            Self::Early(early, payload) => above.early(p, early, &payload),
             Self::Passed(ticket) => above.passed(now, p, ticket),
             Self::Event(event) => above.event(now, p, event),
         }
@@ -93,6 +97,11 @@ impl<M: Medium> DriverCore<M> {
             journal: None,
             late: VecDeque::new(),
         }
+    }
+
+    /// It delivers early, if it can.
+    pub(crate) fn want_early(&mut self) {
+        self.outbox.want_early();
     }
 
     /// Its persisted records go to this log from now on.
@@ -219,6 +228,11 @@ impl<M: Medium> DriverCore<M> {
                 Output::Deliver(d) => {
                     above.deliver(now, self.pid, *d, self.outbox.bytes(d.payload));
                 }
+                Output::Early(d) if behind > written || !self.late.is_empty() => {
+                    let what = DriverEvent::Early(*d, self.outbox.bytes(d.payload).into());
+                    self.late.push_back(LateOutput { behind, what });
+                }
+                Output::Early(d) => above.early(self.pid, *d, self.outbox.bytes(d.payload)),
                 Output::Passed { ticket } if behind > written || !self.late.is_empty() => {
                     self.late.push_back(LateOutput { behind, what: DriverEvent::Passed(*ticket) });
                 }

@@ -35,6 +35,8 @@ pub struct HeadlessOptions<'a> {
     pub rank: usize,
     /// A directory for its logs, if its protocol keeps any: its own, and there already.
     pub logs: &'a Path,
+    /// Whether its replicas deliver early, too, if their protocol can.
+    pub early: bool,
 }
 
 /// A node's replicas, one of each group, and what carries their messages.
@@ -83,6 +85,7 @@ impl HeadlessNode {
             keeping,
             asks: ConnectionRequests::of(config),
             tracing: false,
+            early: options.early,
         };
         let members = MessageDriver::start(&net, &cluster, processes, start);
         Ok(Self { members: members.map_err(|e| e.to_string())?, groups })

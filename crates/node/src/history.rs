@@ -295,6 +295,7 @@ fn at(event: &TraceEvent<'_>) -> Time {
         TraceEvent::Cast { t, .. }
         | TraceEvent::Part { t, .. }
         | TraceEvent::Deliver { t, .. }
+        | TraceEvent::Early { t, .. }
         | TraceEvent::Crash { t, .. }
         | TraceEvent::Leave { t, .. }
         | TraceEvent::Recover { t, .. }

@@ -8,7 +8,8 @@ use crate::driver_core::{DriverCore, MediumDriver};
 use amcast_core::memory::{Memory, MemoryInput, MemoryOutput, RegionWindow};
 use amcast_core::step::{Note, Ticket};
 use amcast_core::{
-    ClusterShape, Delivery, Input, Outbox, Output, Pid, Protocol, ProtocolEvent, Submission, Time,
+    ClusterShape, Delivery, EarlyDelivery, Input, Outbox, Output, Pid, Protocol, ProtocolEvent,
+    Submission, Time,
 };
 use amcast_memory::{Directory, Doorbell, MappedCarrier, MemoryError, StartOptions};
 
@@ -16,6 +17,8 @@ use amcast_memory::{Directory, Doorbell, MappedCarrier, MemoryError, StartOption
 pub trait UpperLayer {
     /// The process `p` delivered.
     fn deliver(&mut self, now: Time, p: Pid, delivery: Delivery, payload: &[u8]);
+    /// The process `p` delivered early, as the application wants.
+    fn early(&mut self, _p: Pid, _early: EarlyDelivery, _payload: &[u8]) {}
     /// The process `p` has passed the barrier of this ticket. Only who sets barriers hears of any.
     fn passed(&mut self, _now: Time, _p: Pid, _ticket: Ticket) {}
     /// The process `p` reports something that the loop must act on: [`ProtocolEvent`] says how.

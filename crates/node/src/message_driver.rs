@@ -89,6 +89,8 @@ pub(crate) struct MessageDriverOptions {
     pub(crate) asks: ConnectionRequests,
     /// Whether a history is recorded.
     pub(crate) tracing: bool,
+    /// Whether the application wants early deliveries.
+    pub(crate) early: bool,
 }
 
 /// The protocol of one process.
@@ -106,8 +108,8 @@ impl MessageDriver {
         processes: Vec<BoxedProcess>,
         options: MessageDriverOptions,
     ) -> Result<Self, NetError> {
-        let MessageDriverOptions { rank, life, mut peer_registry, keeping, asks, tracing } =
-            options;
+        let MessageDriverOptions { rank, life, mut peer_registry, keeping, asks, .. } = options;
+        let MessageDriverOptions { tracing, early, .. } = options;
         let peer = |(of, place): (usize, &HostPlacement)| {
             // Others get its public address, and it listens at the configured one.
             let listens = place.listen.filter(|_| of == rank);
@@ -143,8 +145,13 @@ impl MessageDriver {
         let reach = |me| LivenessProbe::new(me, addresses(), Instant::now());
         let reach = asks.proof_of_death.then(|| reach(Pid(rank as u32)));
         let carrier = Carrier::start(Pid(rank as u32), life, &peers, &options)?;
-        let member =
-            |(group, process)| DriverCore::new(cluster.replica(group, rank), process, tracing);
+        let member = |(group, process)| {
+            let mut core = DriverCore::new(cluster.replica(group, rank), process, tracing);
+            if early {
+                core.want_early();
+            }
+            core
+        };
         Ok(Self {
             cluster: *cluster,
             rank,

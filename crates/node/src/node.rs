@@ -2,38 +2,35 @@
 //! loop steps them, at drivers or as members; their deliveries go to its [`crate::replica_host`].
 
 mod error;
+mod foundation;
 
 pub use error::NodeError;
 
 use crate::checkpoint::{Checkpoints, OpenedCheckpoints};
 use crate::clock;
-use crate::cluster_dir::{LogLocation, Net, Transport, ingress_name, life_name};
+use crate::cluster_dir::{LogLocation, Transport};
 use crate::command_gateway::OwnNode;
 use crate::config::HostPlacement;
-use crate::connection_requests::ConnectionRequests;
 use crate::control::{self, ControlRequest, NodeStatus, PeerMover, ReplicaStatus};
 use crate::disk::DiskRecord;
 use crate::execution_notes::ExecutionNotes;
-use crate::incarnation::{IncarnationLock, ProcessName};
-use crate::ingress::Ingress;
-use crate::memory_driver::{MemoryDriver, MemoryDriverError};
-use crate::message_driver::{BoxedProcess, MessageDriver, MessageDriverOptions};
+use crate::incarnation::IncarnationLock;
 use crate::node_address::NodeAddress;
 use crate::node_history::{HistoryKind, NodeHistory};
 use crate::peer_registry::Dismissal;
 use crate::replica_host::ReplicaHost;
-use crate::replicas::{MemoryDrivers, Replicas};
-use crate::reply_ring::{ReplyRingLayout, ReplyRingWriter};
+use crate::replicas::Replicas;
 use crate::reply_sink::{ReplySink, is_of};
 use crate::resources::Resources;
-use crate::skips::{NodeSkips, SKIPPED};
+use crate::skips::NodeSkips;
 use crate::state_transfer::{StateFetch, sources};
 use amcast_core::step::ProtocolStatus;
 use amcast_core::{Config, Entry, Gid, GroupSet, MsgId, Pid, Senders, Span, Submission, Time};
-use amcast_memory::{Directory, Idle, Idler, Pause, shorten_turns};
+use amcast_memory::{Idle, Idler, Pause, shorten_turns};
 use amcast_net::wire::ConnectionRefusal;
 use amcast_smr::application::{Application, WakeHandle};
 use amcast_smr::recovery::WantedState;
+use foundation::{NodeFoundation, kept};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -127,95 +124,6 @@ struct OwnReports {
     are_over: Arc<AtomicBool>,
 }
 
-/// The parts of a node that exist before its application.
-struct NodeFoundation {
-    replicas: Box<dyn Replicas>,
-    reply_sink: ReplySink,
-    life: Option<IncarnationLock>,
-    skips: NodeSkips,
-}
-
-impl NodeFoundation {
-    /// A driver for the replica of each group, and a writer for their answers.
-    fn in_memory(options: &NodeOptions<'_>, directory: &Directory) -> Result<Self, NodeError> {
-        let NodeOptions { entry, config, rank, .. } = *options;
-        let cluster = *config.cluster();
-        let mut seats: Vec<MemoryDriver> = Vec::new();
-        for group in cluster.all_groups().iter() {
-            let pid = cluster.replica(group, rank);
-            let node = entry.build(pid, config).map_err(NodeError::Config)?;
-            let bell = seats.first().map(|s| s.bell().clone());
-            let tracing = options.record.is_some();
-            let seat = MemoryDriver::start(directory, &cluster, pid, node, bell, tracing);
-            seats.push(seat.map_err(NodeError::MemoryDriver)?);
-        }
-        let bell = seats[0].bell().clone();
-        let reply_rings = ReplyRingWriter::open(directory, ReplyRingLayout(cluster), rank, bell)
-            .map_err(|e| NodeError::MemoryDriver(MemoryDriverError::Memory(e)))?;
-        Ok(Self {
-            replicas: Box::new(MemoryDrivers(seats)),
-            reply_sink: ReplySink::Rings(Box::new(reply_rings)),
-            life: None,
-            skips: NodeSkips::default(),
-        })
-    }
-
-    /// A member of each group, and an ingress for the commands of gateways.
-    fn on_net(options: &NodeOptions<'_>, net: &Net, can_peek: bool) -> Result<Self, NodeError> {
-        let NodeOptions { entry, config, rank, .. } = *options;
-        let cluster = *config.cluster();
-        let path = net.dir().join(life_name(rank));
-        let wrong = |e| NodeError::Io(path.clone(), e);
-        // Nothing is written before: a running process of this name is not disturbed.
-        let name = ProcessName::take(&path).map_err(wrong)?;
-        let name = name.ok_or_else(|| NodeError::Runs(crate::config::node_name(rank)))?;
-        if options.keeping.as_ref().is_some_and(|keeping| keeping.path.exists()) {
-            net.check_disk(rank, &path).map_err(NodeError::Disk)?;
-        }
-        let keeping = options.keeping.as_ref();
-        keeping.map_or(Ok(()), LogLocation::check_differs).map_err(NodeError::Differs)?;
-        if let Some((keeping, disk)) = kept(options) {
-            disk.prepare(&name, &keeping, cluster.all_groups()).map_err(NodeError::Disk)?;
-        }
-        let peer_registry = net.peer_registry((rank, cluster.replicas()), keeping);
-        let mut peer_registry = peer_registry.map_err(|e| NodeError::Disk(e.to_string()))?;
-        let skips = keeping.map(|keeping| NodeSkips::open(&keeping.path)).transpose();
-        let skips = skips.map_err(|e| NodeError::Disk(e.to_string()))?.unwrap_or_default();
-        peer_registry.decides = vec![(SKIPPED.to_string(), skips.names())];
-        let life = name.begin(net.first_life(rank, keeping)).map_err(wrong)?;
-        peer_registry.start = life.start();
-        let mut processes: Vec<BoxedProcess> = Vec::new();
-        for group in cluster.all_groups().iter() {
-            let node = entry.build(cluster.replica(group, rank), config);
-            match node.map_err(NodeError::Config)? {
-                amcast_core::ProtocolProcess::Messages(process) => processes.push(process),
-                amcast_core::ProtocolProcess::Memory(..) => {
-                    return Err(NodeError::MemoryDriver(MemoryDriverError::Medium));
-                }
-            }
-        }
-        let start = MessageDriverOptions {
-            rank,
-            life: life.number(),
-            peer_registry,
-            keeping: options.keeping.clone(),
-            asks: ConnectionRequests::of(config),
-            tracing: options.record.is_some(),
-        };
-        let mut members =
-            MessageDriver::start(net, &cluster, processes, start).map_err(NodeError::Net)?;
-        let socket = net.dir().join(ingress_name(rank));
-        // Larger than any number of an earlier life.
-        let first_seq = (u64::from(life.number()) << 32) + 1;
-        let serves = (cluster.all_groups(), entry.capabilities().read_index && can_peek);
-        let ingress = Ingress::open(&socket, serves, first_seq, members.wake());
-        let ingress = ingress.map_err(|e| NodeError::Io(socket, e))?;
-        members.watch(ingress.ready()).map_err(NodeError::Net)?;
-        let reply_sink = ReplySink::Ingress(ingress, rank);
-        Ok(Self { replicas: Box::new(members), reply_sink, life: Some(life), skips })
-    }
-}
-
 /// The error of a node whose state is not the one of a majority. If its data are durable, no later
 /// start continues from them.
 fn differs(name: &str, why: &str, keeping: Option<&LogLocation>) -> String {
@@ -226,13 +134,6 @@ fn differs(name: &str, why: &str, keeping: Option<&LogLocation>) -> String {
         }
         Some(keeping) => keeping.is_different(why),
     }
-}
-
-/// The node's data directory and its disk, if they outlast it.
-fn kept(options: &NodeOptions<'_>) -> Option<(LogLocation, DiskRecord)> {
-    let Transport::Net(net) = options.ground else { return None };
-    let keeping = options.keeping.clone().filter(|keeping| keeping.lasts)?;
-    Some((keeping, DiskRecord::of(net.dir(), options.rank)))
 }
 
 /// Continues a node's application from the state on disk, and saves it there from now on.
@@ -299,7 +200,7 @@ impl<A: Application> Node<A> {
         let (rank, cluster) = (options.rank, *options.config.cluster());
         let NodeFoundation { replicas, reply_sink, life, skips } = match options.ground {
             Transport::Memory(directory) => NodeFoundation::in_memory(options, directory)?,
-            Transport::Net(net) => NodeFoundation::on_net(options, net, app.can_peek())?,
+            Transport::Net(net) => NodeFoundation::on_net(options, net, &app)?,
         };
         let name = crate::config::node_name(rank);
         let (NodeAddress::Socket(socket) | NodeAddress::Address(_, _, socket)) =

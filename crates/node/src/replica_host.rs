@@ -15,7 +15,9 @@ use crate::reply_sink::ReplySink;
 use crate::skips::NodeSkips;
 use crate::state_transfer::{OutgoingState, StateFetch, TransferEvent};
 use amcast_core::step::{Note, Ticket};
-use amcast_core::{ClusterShape, Delivery, Gid, MsgId, Outcome, Pid, ProtocolEvent, Time};
+use amcast_core::{
+    ClusterShape, Delivery, EarlyDelivery, Gid, MsgId, Outcome, Pid, ProtocolEvent, Time,
+};
 use amcast_smr::application::{Application, LocalReadResult};
 use amcast_smr::recovery::{Adoption, MemberView, Recovery, TakeOver, TakenDelivery, WantedState};
 use amcast_storage::StorageError;
@@ -450,6 +452,10 @@ impl<A: Application> UpperLayer for ReplicaHost<A> {
         if let Some(taken) = self.recovery.deliver(p, delivery, payload, &mut answer) {
             note_delivery(&mut self.node_history, &mut self.checkpoints, taken);
         }
+    }
+
+    fn early(&mut self, _: Pid, early: EarlyDelivery, payload: &[u8]) {
+        self.recovery.early(early.msg, payload);
     }
 
     fn passed(&mut self, now: Time, p: Pid, ticket: Ticket) {

@@ -1,5 +1,6 @@
 //! The application at a replica: the list of what was delivered, applied some time later.
 
+use crate::early::EarlyMessages;
 use crate::transfer::StateGap;
 use alloc::vec::Vec;
 use amcast_core::MsgId;
@@ -20,6 +21,8 @@ pub(crate) struct App {
     pub log: Vec<DeliveredMessage>,
     /// The position that was reported applied last.
     pub applied: u64,
+    /// The messages that were delivered early.
+    pub early: EarlyMessages,
     /// Whether it will say so again without being asked.
     pub applying: bool,
     /// The position that the protocol has reached: of its last delivery, or where it continues from.

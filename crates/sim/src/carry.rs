@@ -11,7 +11,9 @@ use alloc::rc::Rc;
 use amcast_core::memory::{self, Memory, RegionWindow};
 use amcast_core::messages::{self, Frames, Lane};
 use amcast_core::trace::TraceEvent;
-use amcast_core::{Delivery, Input, Medium, Outbox, Output, Pid, ProtocolProcess, Submission};
+use amcast_core::{
+    Delivery, EarlyDelivery, Input, Medium, Outbox, Output, Pid, ProtocolProcess, Submission,
+};
 use core::mem;
 
 impl SimulatedRun<'_> {
@@ -238,6 +240,10 @@ impl SimulatedRun<'_> {
                 let result = self.deliver(p, &delivery, outbox.bytes(delivery.payload));
                 self.note_breach(result);
             }
+            Output::Early(early) => {
+                let result = self.deliver_early(p, &early, outbox.bytes(early.payload));
+                self.note_breach(result);
+            }
             Output::Persist { ticket, record, awaited } => {
                 self.persist(p, outbox, ticket, record, awaited);
             }
@@ -265,6 +271,16 @@ impl SimulatedRun<'_> {
         }
     }
 
+    fn deliver_early(&mut self, p: Pid, early: &EarlyDelivery, bytes: &[u8]) -> Result<(), Breach> {
+        let process = &mut self.procs[p.index()];
+        let may = process.contract.deliver().and_then(|()| process.app.early.early(early.msg));
+        may.map_err(|why| Breach::Contract { p, why })?;
+        self.ledger.check(p, early.msg, early.dst, bytes)?;
+        let (t, m) = (self.now, early.msg);
+        self.emit(&TraceEvent::Early { t, p, m });
+        Ok(())
+    }
+
     fn deliver(&mut self, p: Pid, delivery: &Delivery, bytes: &[u8]) -> Result<(), Breach> {
         let m = delivery.msg;
         let may = self.procs[p.index()].contract.deliver();
@@ -278,6 +294,7 @@ impl SimulatedRun<'_> {
             return Err(Breach::Position { p, m, before, given: item.position });
         }
         app.reached = item.position;
+        app.early.delivered(m);
         if app.gap.is_some() {
             // The state that it needs comes first.
             app.waiting.push(item);

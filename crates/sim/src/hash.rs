@@ -50,6 +50,9 @@ impl RunHash {
             TraceEvent::Deliver { t, p, m } => {
                 self.words(&[4, t.0, u64::from(p.0), u64::from(m.sender.0), m.seq]);
             }
+            TraceEvent::Early { t, p, m } => {
+                self.words(&[73, t.0, u64::from(p.0), u64::from(m.sender.0), m.seq]);
+            }
             TraceEvent::Crash { t, p } => self.words(&[5, t.0, u64::from(p.0)]),
             TraceEvent::Recover { t, p } => self.words(&[6, t.0, u64::from(p.0)]),
             TraceEvent::View { t, p, view, members } => {
@@ -126,6 +129,10 @@ impl RunHash {
         match output {
             Output::Deliver(d) => {
                 self.words(&[30, u64::from(d.msg.sender.0), d.msg.seq, d.dst.0, d.position]);
+                self.bytes(outbox.bytes(d.payload));
+            }
+            Output::Early(d) => {
+                self.words(&[72, u64::from(d.msg.sender.0), d.msg.seq, d.dst.0]);
                 self.bytes(outbox.bytes(d.payload));
             }
             Output::Persist { ticket, record, awaited } => {

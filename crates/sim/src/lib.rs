@@ -33,6 +33,7 @@ pub mod delay;
 mod diagnostics;
 pub mod disk;
 mod durable;
+mod early;
 mod events;
 pub mod explore;
 pub mod failover;

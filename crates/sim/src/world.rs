@@ -76,7 +76,10 @@ pub(crate) struct OutboxBuffer<M: amcast_core::Medium> {
 
 impl<M: amcast_core::Medium> Default for OutboxBuffer<M> {
     fn default() -> Self {
-        Self { outbox: Outbox::default(), items: Vec::new() }
+        let mut outbox = Outbox::default();
+        // Of each protocol that has early deliveries they are checked in every run.
+        outbox.want_early();
+        Self { outbox, items: Vec::new() }
     }
 }
 
@@ -595,7 +598,8 @@ impl<'a> SimulatedRun<'a> {
             let whole = !self.ledger.uniform || process.app.log.len() >= self.ledger.ever(p);
             // The host answers for the application's state and its waits.
             let has_all = self.has_host() || whole && process.barriers.is_empty();
-            !process.alive() || process.fit && has_all
+            let is_done = process.fit && has_all && !process.app.early.is_open();
+            !process.alive() || is_done
         })
     }
 

@@ -53,6 +53,19 @@ pub trait Application {
     /// Commands up to [`Application::delivered`] are skipped.
     fn deliver(&mut self, command: DeliveredCommand<'_>, answer: TellAnswer<'_>) -> bool;
 
+    /// Whether it is shown commands before their place in the order is decided, by a protocol that can
+    /// ([`Capability::EarlyDelivery`](amcast_core::Capability::EarlyDelivery)).
+    fn wants_early(&self) -> bool {
+        false
+    }
+
+    /// A message whose place in the order is not decided. [`deliver`](Self::deliver) follows, unless the node loses its place
+    /// before.
+    fn early(&mut self, _msg: MsgId, _payload: &[u8]) {}
+
+    /// The state is not to be used any more, and another one comes: messages that were shown early are void.
+    fn void_early(&mut self) {}
+
     /// This node's own report in the order of `group`, if one is due at `now`, the host's monotonic
     /// time: it is multicast like a command, and has no answer. Only called where members
     /// multicast; a report for which there is no room is requested again.

@@ -6,7 +6,7 @@
 //!
 //! Read [`machine`], [`envelope`], then [`executor`]: its head says why parallel execution is linearizable. Then [`stream`]
 //! (a snapshot in pieces), [`digest`] (how replicas compare their states), [`parts`] (commands that are larger than a message)
-//! and [`state_machine`] (a machine that is one state for each shard). [`application`] is the interface to a node, and
+//! and [`state_machine`] (a machine that is one state for each shard). [`early`] executes commands before their place is decided. [`application`] is the interface to a node, and
 //! [`recovery`] gets the application's state back after a crash.
 //!
 //! No socket, file or clock is seen here. The only threads are those of `executor/pool.rs`, which run commands that do not
@@ -15,6 +15,7 @@
 
 pub mod application;
 pub mod digest;
+pub mod early;
 pub mod envelope;
 pub mod executor;
 pub mod hash;
@@ -25,6 +26,7 @@ pub mod recovery;
 pub mod state_machine;
 pub mod stream;
 
+pub use early::{EarlyCommand, EarlyMachine};
 pub use envelope::{ClockReport, Envelope, SessionWrite, Stamp};
 pub use executor::{
     AHEAD_MAX_MS, AwaitedAnswers, CommandAnswer, DeliveryResult, ExecutedCommand,

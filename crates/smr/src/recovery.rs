@@ -355,6 +355,13 @@ impl<A: Application> Recovery<A> {
         None
     }
 
+    /// Shows the application a message whose place in the order is not decided, if its state is in force.
+    pub fn early(&mut self, msg: MsgId, payload: &[u8]) {
+        if self.is_live() {
+            self.app.early(msg, payload);
+        }
+    }
+
     /// Gives the application what waits for it, as far as it takes it. Whether there was anything.
     pub fn drain(&mut self, answer: TellAnswer<'_>, took: &mut dyn FnMut(TakenDelivery)) -> bool {
         if !self.is_live() {
@@ -430,6 +437,9 @@ impl<A: Application> Recovery<A> {
 
     /// A state is to be fetched.
     fn falls_behind(&mut self, gap: Gap) {
+        if self.is_live() {
+            self.app.void_early();
+        }
         self.stage = RecoveryStage::Behind(gap);
         self.want_what_overflows();
     }

@@ -19,10 +19,10 @@
 mod node;
 mod session;
 
-pub use node::node;
+pub use node::{node, node_with_early};
 pub use session::{CallError, Client, Session};
 
-use amcast_core::{ConfigError, Entry};
+use amcast_core::{ConfigError, Entry, MissingCapability};
 use amcast_node::cluster_dir::{
     ClusterDir, ClusterDirError, ClusterRegistry, SupervisedDir, Transport,
 };
@@ -46,6 +46,8 @@ pub enum StartError {
     Protocol(String),
     /// The protocol refuses the cluster's shape or its parameters.
     Config(ConfigError),
+    /// The protocol cannot do what is asked of it.
+    Capability(MissingCapability),
     /// The cluster's file cannot be read.
     File(FileError),
     /// The cluster's directory.
@@ -67,6 +69,7 @@ impl fmt::Display for StartError {
         match self {
             Self::Protocol(name) => write!(f, "no protocol is named {name:?}"),
             Self::Config(e) => e.fmt(f),
+            Self::Capability(e) => e.fmt(f),
             Self::File(e) => e.fmt(f),
             Self::ClusterDir(e) => e.fmt(f),
             Self::Name(name) => write!(f, "no node is named {name:?}"),

@@ -1,13 +1,14 @@
 //! A node of a service of your own.
 
 use super::{StartError, entry};
+use amcast_core::Capability;
 use amcast_memory::Idle;
 use amcast_node::cluster_dir::ClusterDir;
 use amcast_node::config::{ClusterFile, node_rank};
 use amcast_node::node::{Node, NodeOptions};
 use amcast_node::service::ServiceNode;
 use amcast_node::supervisor::obey;
-use amcast_smr::{StateMachine, StateMachineAdapter, workers};
+use amcast_smr::{EarlyMachine, StateMachine, StateMachineAdapter, workers};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -18,10 +19,35 @@ use std::sync::atomic::AtomicBool;
 /// # Errors
 /// When it cannot be started.
 pub fn node<S: StateMachine>(config: &Path, name: &str) -> Result<(), StartError> {
+    run_node::<S>(config, name, None)
+}
+
+/// As [`node`]; beside the replicated state the `machine` executes each command as soon as this node has it, before its
+/// place in the order is decided, and undoes it where the order is another one.
+///
+/// # Errors
+/// When it cannot be started, or the protocol has no early deliveries ([`Capability::EarlyDelivery`]).
+pub fn node_with_early<S: StateMachine>(
+    config: &Path,
+    name: &str,
+    machine: Box<dyn EarlyMachine>,
+) -> Result<(), StartError> {
+    run_node::<S>(config, name, Some(machine))
+}
+
+fn run_node<S: StateMachine>(
+    config: &Path,
+    name: &str,
+    early: Option<Box<dyn EarlyMachine>>,
+) -> Result<(), StartError> {
     let file = ClusterFile::read(config).map_err(StartError::File)?;
     let rank = node_rank(name).filter(|&rank| rank < file.replicas);
     let rank = rank.ok_or_else(|| StartError::Name(name.to_string()))?;
     let entry = entry(&file.protocol)?;
+    if early.is_some() {
+        let required = entry.require(Capability::EarlyDelivery);
+        required.map_err(StartError::Capability)?;
+    }
     let checked = file.check(entry).map_err(StartError::Config)?;
     let dir = ClusterDir::of_file(config);
     let ground = dir.ground(&file, (entry.about().medium, entry.about().params), &checked)?;
@@ -42,9 +68,12 @@ pub fn node<S: StateMachine>(config: &Path, name: &str) -> Result<(), StartError
         state_per_second: file.state_per_second(),
     };
     let share = file.workers.unwrap_or_else(|| workers(cores, file.replicas, file.shards));
-    let app = ServiceNode::<StateMachineAdapter<S>>::new(file.shards, share)
+    let mut app = ServiceNode::<StateMachineAdapter<S>>::new(file.shards, share)
         .with_clock(entry, &file, rank)
         .with_digests(entry, &file, rank);
+    if let Some(machine) = early {
+        app = app.with_early(machine);
+    }
     let mut node = Node::start(&options, app).map_err(StartError::Node)?;
     obey(&stop, || {}).map_err(StartError::Io)?;
     node.run(&stop).map_err(StartError::Node)

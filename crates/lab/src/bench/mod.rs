@@ -13,6 +13,7 @@ pub mod bursts;
 mod child_process;
 mod client;
 mod delivered;
+mod early;
 mod free_ports;
 pub mod lan;
 mod machine;
@@ -44,6 +45,7 @@ use amcast_core::rng::Rng;
 use amcast_core::trace::TraceEvent;
 use amcast_core::{ClusterShape, Gid, GroupSet, Overlay, Property, Time};
 use delivered::DeliveryDigest;
+pub use early::EarlyCounts;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
@@ -63,6 +65,9 @@ pub struct BenchResult {
     pub deliveries_judged: u64,
     /// Properties that were judged and hold.
     pub holds: Vec<&'static str>,
+    /// The early deliveries, if they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub early: Option<EarlyCounts>,
     /// The resources that each node used meanwhile, where nodes are processes on a network.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<wire::NodeUsage>,
@@ -213,6 +218,7 @@ mod tests {
                     pin: false,
                     processes: false,
                     senders: 0,
+                    early: false,
                 };
                 for _ in 0..100 {
                     let dst = destinations(&overlay, &mut rng, &load);

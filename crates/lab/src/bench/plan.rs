@@ -47,6 +47,9 @@ pub struct BenchLoad {
     pub processes: bool,
     /// Where replicas multicast themselves: on how many nodes they do.
     pub senders: usize,
+    /// Whether replicas deliver early, too, and that is measured.
+    #[serde(default)]
+    pub early: bool,
 }
 
 impl BenchLoad {

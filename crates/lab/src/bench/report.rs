@@ -1,6 +1,6 @@
 //! The results of repeated measurements, as one document.
 
-use super::{BenchPlan, BenchResult, HostMachine};
+use super::{BenchPlan, BenchResult, EarlyCounts, HostMachine};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -49,6 +49,11 @@ impl ReportRow {
     /// Where the latency's 99th percentile lies over the rounds, in nanoseconds.
     pub fn p99_ns(&self) -> Option<Spread> {
         Spread::of(self.rounds.iter().map(|m| m.latency_ns.p99 as f64))
+    }
+
+    /// The early deliveries of all rounds, if they were measured.
+    pub fn early(&self) -> Option<EarlyCounts> {
+        self.rounds.iter().map(|m| m.early).sum()
     }
 }
 

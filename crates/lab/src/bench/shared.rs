@@ -94,6 +94,7 @@ pub fn run(entry: &dyn Entry, config: &Config, plan: &BenchPlan) -> Result<Bench
         deliveries: all.iter().map(DeliveryDigest::count).sum(),
         deliveries_judged: all.iter().map(|kept| kept.first().len() as u64).sum(),
         holds,
+        early: None,
         nodes: Vec::new(),
     })
 }

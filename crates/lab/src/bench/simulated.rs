@@ -1,6 +1,7 @@
 //! Measurements in the simulator: what the protocol costs in delays, on any machine the same.
 
 use super::delivered::DeliveryDigest;
+use super::early::EarlyWatch;
 use super::{BenchLoad, BenchResult, Latency, histogram, judge};
 use amcast_core::trace::TraceEvent;
 use amcast_core::{Config, Entry, GroupSet, MsgId, Time};
@@ -31,6 +32,7 @@ pub fn run(
     let most = DeliveryDigest::most(cluster.groups() * cluster.replicas());
     all.iter_mut().for_each(|kept| *kept = DeliveryDigest::new(most.min(messages)));
     let mut latencies = histogram();
+    let mut watches = vec![EarlyWatch::default(); all.len()];
     let (mut started, mut last) = (None, Time::ZERO);
     let report = amcast_sim::run(entry, config, &settings, 1, &mut |event| match *event {
         TraceEvent::Cast { t, m, dst, .. } => {
@@ -40,6 +42,7 @@ pub fn run(
         TraceEvent::Deliver { t, p, m } => {
             let dst = dst_of.get(&m).copied().unwrap_or_default();
             all[p.index()].push(m, dst);
+            watches[p.index()].deliver(t, m, true);
             let (Some(entry), Some(group)) = (open.get_mut(&m), cluster.group_of(p)) else {
                 return;
             };
@@ -53,6 +56,7 @@ pub fn run(
                 }
             }
         }
+        TraceEvent::Early { t, p, m } => watches[p.index()].early(t, m),
         _ => {}
     });
     let report = report.map_err(|e| e.to_string())?;
@@ -72,6 +76,7 @@ pub fn run(
         deliveries: all.iter().map(DeliveryDigest::count).sum(),
         deliveries_judged: all.iter().map(|kept| kept.first().len() as u64).sum(),
         holds,
+        early: load.early.then(|| watches.iter().map(EarlyWatch::counts).sum()),
         nodes: Vec::new(),
     })
 }

@@ -92,6 +92,10 @@ pub struct BenchArgs {
     /// Over TCP or UDP: on how many nodes replicas multicast [all]
     #[arg(long)]
     senders: Option<usize>,
+    /// Over TCP or UDP, and in the simulator: measure early deliveries too, of a protocol that has them: how much earlier
+    /// they are, and how often an application has to undo one
+    #[arg(long)]
+    early: bool,
     /// Over TCP, and of --service log: where logs are kept, in a directory of its own that is removed
     /// afterwards [the system's temporary directory]
     #[arg(long, value_name = "DIR")]
@@ -337,6 +341,11 @@ impl BenchArgs {
                 self.protocol
             ));
         }
+        if self.early
+            && let Err(missing) = entry.require(Capability::EarlyDelivery)
+        {
+            return misuse(format!("--early: {missing}"));
+        }
         if let Some(wire) = self.medium.wire() {
             self.check_wire(entry, wire)?;
         }
@@ -477,6 +486,7 @@ impl BenchArgs {
             pin: false,
             processes: self.processes || self.medium.wire().is_some(),
             senders: 0,
+            early: self.early,
         }
     }
 
@@ -645,6 +655,9 @@ fn print(rows: &[ReportRow], machine: &HostMachine, lines_ns: &[f64]) {
             us(p50.max),
             us(p99.median),
         );
+        if let Some(early) = row.early() {
+            println!("  {}", early.sentence());
+        }
     }
     let measured = || rows.iter().flat_map(|row| &row.rounds);
     let (all, one_by_one) = measured()

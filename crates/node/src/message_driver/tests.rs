@@ -401,7 +401,15 @@ impl LoneNode {
 
 fn options(rank: usize, life: u32) -> MessageDriverOptions {
     let peer_registry = PeerRegistry::fleeting(3);
-    MessageDriverOptions { rank, life, peer_registry, keeping: None, asks: ASKS, tracing: false }
+    MessageDriverOptions {
+        rank,
+        life,
+        peer_registry,
+        keeping: None,
+        asks: ASKS,
+        tracing: false,
+        early: false,
+    }
 }
 
 fn keeping(name: &str, holds: bool) -> LogLocation {

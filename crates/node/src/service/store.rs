@@ -13,6 +13,7 @@ use amcast_smr::application::{
     Application, AwaitedAnswers, DeliveredCommand, GroupFigures, LocalReadResult, TellAnswer,
     TellRead, WakeHandle,
 };
+use amcast_smr::early::{EarlyMachine, EarlyReplica};
 use amcast_smr::{
     Envelope, ExecutionObserver, Executor, ExecutorFull, ExecutorState, Limits, LocalRead,
     ShardFigures, ShardedMachine, StateMachine, StateMachineAdapter,
@@ -130,6 +131,8 @@ pub struct ServiceNode<M: ShardedMachine> {
     clock: Option<HostClock>,
     /// When it has digests of its state compared with theirs, if it does.
     digests: Option<DigestPace>,
+    /// The machine that is shown commands before their place is decided, if there is one.
+    early: Option<EarlyReplica>,
 }
 
 /// From a change on how long it takes to the next digest point of its shard at most, in seconds, unless the cluster's
@@ -147,7 +150,14 @@ impl<M: Hosted> ServiceNode<M> {
     /// threads, or by the node's own if there are none.
     pub fn new(shards: usize, workers: usize) -> Self {
         let executor = Executor::new(M::over(shards), shards, Limits::default());
-        Self { executor, workers, reads: Arc::default(), clock: None, digests: None }
+        Self { executor, workers, reads: Arc::default(), clock: None, digests: None, early: None }
+    }
+
+    /// Has this machine execute commands before their place in the order is decided.
+    #[must_use]
+    pub fn with_early(mut self, machine: Box<dyn EarlyMachine>) -> Self {
+        self.early = Some(EarlyReplica::new(machine));
+        self
     }
 
     /// Has this node, whose replicas have this rank, report its host's clock to the others, if the protocol lets nodes
@@ -217,9 +227,27 @@ impl<M: Hosted> Application for ServiceNode<M> {
         let taken = self.executor.deliver(group, position, msg, dst, payload, &mut |a| {
             answer(a.id, a.outcome, a.bytes);
         });
-        match taken {
-            Ok(_) => true,
-            Err(ExecutorFull) => false,
+        match (taken, &mut self.early) {
+            (Ok(_), Some(early)) => early.deliver(msg, payload),
+            (Ok(_), None) => {}
+            (Err(ExecutorFull), _) => return false,
+        }
+        true
+    }
+
+    fn wants_early(&self) -> bool {
+        self.early.is_some()
+    }
+
+    fn early(&mut self, msg: MsgId, payload: &[u8]) {
+        if let Some(early) = &mut self.early {
+            early.early(msg, payload);
+        }
+    }
+
+    fn void_early(&mut self) {
+        if let Some(early) = &mut self.early {
+            early.lose_place();
         }
     }
 

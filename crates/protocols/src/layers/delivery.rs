@@ -47,6 +47,26 @@ impl BatchDelivery {
         self.state = state;
     }
 
+    /// Delivers the messages of a batch early, but for those that were delivered in an earlier view. Each batch of a view is
+    /// given once.
+    pub(crate) fn deliver_early<M: Debug + 'static>(
+        &self,
+        sender: Pid,
+        batch: &Batch,
+        out: &mut Outbox<Groupcast<M>>,
+    ) {
+        if !out.wants_early() || sender.index() >= self.state.last.len() {
+            return;
+        }
+        let dst = GroupSet::one(Gid(0));
+        for (seq, payload) in batch.messages() {
+            let msg = MsgId { sender, seq };
+            if !self.state.has(msg) {
+                out.deliver_early(msg, dst, |to| to.extend_from_slice(payload));
+            }
+        }
+    }
+
     /// Delivers the messages of a batch, but for those that were delivered in an earlier view, and those of no configured
     /// process.
     pub(crate) fn deliver<M: Debug + 'static>(

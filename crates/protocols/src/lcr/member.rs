@@ -83,6 +83,7 @@ impl LcrMember {
             }
             let Some(batch) = self.own.next() else { return };
             note_part(self.set.me, &batch, out);
+            self.delivery.deliver_early(self.set.me, &batch, out);
             // It is pending until it is delivered.
             let mut message = self.order.send(self.rank, batch);
             if self.set.mutants.is(LcrMutant::StaleClock) {
@@ -118,6 +119,7 @@ impl LcrMember {
         let batch = message.batch.clone();
         self.order.receive(rank, message)?;
         note_part(from, &batch, out);
+        self.delivery.deliver_early(from, &batch, out);
         Ok(())
     }
 

@@ -124,6 +124,7 @@ static ABOUT: About = About {
         state_transfer: true,
         crash_tolerance: true,
         suspicion_tolerance: true,
+        early_delivery: true,
         ..Capabilities::NONE
     },
     promises: &[

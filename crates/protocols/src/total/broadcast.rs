@@ -85,6 +85,7 @@ impl Scheme for BroadcastBroadcast {
                 if ordering.is_delivered(id) {
                     return Err("a message again");
                 }
+                ordering.deliver_early(from, &run, out);
                 self.come.insert(id, run);
                 // [TO 1:2] the sequencer gives it the next number, once it has the message
                 if ordering.is_sequencer() && ordering.is_open() {

@@ -189,6 +189,7 @@ macro_rules! row {
                     state_transfer: true,
                     crash_tolerance: true,
                     suspicion_tolerance: true,
+                    early_delivery: matches!($pattern, Pattern::Broadcast(..)),
                     datagrams: Datagrams::Multicast,
                     ..Capabilities::NONE
                 },

@@ -169,6 +169,17 @@ impl OrderingBase {
         self.delivered.has(msg)
     }
 
+    /// Delivers the messages of a run early: each run that comes, once.
+    pub(super) fn deliver_early(&self, sender: Pid, run: &Batch, out: &mut OrderingOutbox) {
+        if out.wants_early() {
+            let dst = GroupSet::one(Gid(0));
+            let messages = run.messages().map(|(seq, payload)| (msg(sender, seq), payload));
+            messages.filter(|&(msg, _)| !self.is_delivered(msg)).for_each(|(msg, payload)| {
+                out.deliver_early(msg, dst, |to| to.extend_from_slice(payload));
+            });
+        }
+    }
+
     /// Delivers the messages of a run, but for those that were.
     pub(super) fn deliver(&mut self, sender: Pid, run: &Batch, out: &mut OrderingOutbox) {
         if sender == self.set.me {

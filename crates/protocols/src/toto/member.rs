@@ -148,6 +148,9 @@ impl TotoMember {
         }
         self.causal.receive(rank, follows, batch)?;
         while let Some((rank, follows, batch)) = self.causal.next() {
+            if let Some(batch) = &batch {
+                self.delivery.deliver_early(self.view.members[rank].pid, batch, out);
+            }
             self.order.receive(rank, &follows, batch);
             self.deliver(out);
         }

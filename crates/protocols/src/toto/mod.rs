@@ -140,6 +140,7 @@ macro_rules! about {
                 state_transfer: true,
                 crash_tolerance: true,
                 suspicion_tolerance: true,
+                early_delivery: true,
                 datagrams: Datagrams::Multicast,
                 ..Capabilities::NONE
             },

@@ -149,8 +149,11 @@ impl TramWorld {
                 self.give_state(i, position);
             }
             Output::Passed { .. } | Output::Event(_) | Output::Note(_) => {}
-            Output::Persist { .. } | Output::Load { .. } | Output::Trim { .. } => {
-                unreachable!("TRAM persists nothing")
+            Output::Early(_)
+            | Output::Persist { .. }
+            | Output::Load { .. }
+            | Output::Trim { .. } => {
+                unreachable!("TRAM persists nothing, and delivers nothing early")
             }
         }
     }

@@ -14,7 +14,7 @@ use amcast_test_policy::protocol_is_tested;
 use observed::observe;
 use recorder::claiming;
 
-const FIELDS: [&str; 9] = [
+const FIELDS: [&str; 10] = [
     "several_groups",
     "senders",
     "views",
@@ -23,6 +23,7 @@ const FIELDS: [&str; 9] = [
     "state_transfer",
     "crash_tolerance",
     "suspicion_tolerance",
+    "early_delivery",
     "datagrams",
 ];
 
@@ -44,6 +45,7 @@ fn differences(entry: &'static dyn Entry) -> Vec<&'static str> {
         says.state_transfer == is.state_transfer,
         says.crash_tolerance == is.crash_tolerance,
         says.suspicion_tolerance == is.suspicion_tolerance,
+        says.early_delivery == is.early_delivery,
         says.datagrams == is.datagrams,
     ];
     FIELDS.into_iter().zip(same).filter(|(_, same)| !same).map(|(name, _)| name).collect()
@@ -88,6 +90,7 @@ fn opposite(of: &Capabilities) -> Capabilities {
         state_transfer: !of.state_transfer,
         crash_tolerance: !of.crash_tolerance,
         suspicion_tolerance: !of.suspicion_tolerance,
+        early_delivery: !of.early_delivery,
         datagrams: match of.datagrams {
             Datagrams::Never => Datagrams::Multicast,
             Datagrams::Unicast | Datagrams::Multicast => Datagrams::Never,

@@ -31,6 +31,7 @@ pub(crate) fn observe(entry: &'static dyn Entry) -> Capabilities {
         state_transfer: state_transfer(entry, durability),
         crash_tolerance: crash_tolerance(entry),
         suspicion_tolerance: suspicion_tolerance(entry),
+        early_delivery: early_delivery(entry),
         datagrams: datagrams(entry),
     }
 }
@@ -206,6 +207,17 @@ fn suspicion_tolerance(entry: &'static dyn Entry) -> bool {
     };
     run_plan(claimed, &config, plan, 0, &mut push).expect("the cluster is built");
     check(&history, entry.about().promises).all_hold()
+}
+
+/// Whether messages are delivered early in a run without faults, in which the simulator wants that of every process.
+fn early_delivery(entry: &'static dyn Entry) -> bool {
+    let (claimed, _) = claiming(entry, Capabilities::NONE);
+    let mut early = 0;
+    let mut hear = |event: &TraceEvent<'_>| {
+        early += u64::from(matches!(event, TraceEvent::Early { .. }));
+    };
+    run(claimed, &one_group(entry), &settings(), 0, &mut hear).expect("the cluster is built");
+    early > 0
 }
 
 /// The messages that are sent as datagrams, with packets asked to travel on any transport.

@@ -89,6 +89,9 @@ impl<'a> ScenarioPrinter<'a> {
                 (*p, format!("takes part in {}", self.message_name(*m)))
             }
             TraceEvent::Deliver { p, m, .. } => (*p, format!("delivers {}", self.message_name(*m))),
+            TraceEvent::Early { p, m, .. } if self.shows("early") => {
+                (*p, format!("delivers {} early", self.message_name(*m)))
+            }
             TraceEvent::Crash { p, .. } => (*p, "crashes".to_string()),
             TraceEvent::Leave { p, .. } => (*p, "leaves its group, and stops".to_string()),
             TraceEvent::Recover { p, .. } => (*p, "starts again".to_string()),

@@ -85,6 +85,7 @@ impl RingBenchMember {
             addresses: &task.addresses,
             rank: task.rank,
             logs: &logs,
+            early: false,
         })?;
         let from = Time(task.begin_ns) + Span((load.warm_up_s * 1e9) as u64);
         let until = from + Span((load.duration_s * 1e9) as u64);

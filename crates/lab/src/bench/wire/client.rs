@@ -136,6 +136,7 @@ mod tests {
             pin: false,
             processes: true,
             senders: 1,
+            early: false,
         }
     }
 

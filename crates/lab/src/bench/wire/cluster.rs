@@ -5,7 +5,7 @@ use crate::bench::child_process::{ChildOutput, ChildProcess, gather};
 use crate::bench::delivered::DeliveryDigest;
 use crate::bench::free_ports::free_addresses;
 use crate::bench::scratch_dir::ScratchDir;
-use crate::bench::{BenchPlan, BenchResult, Latency, histogram, judge};
+use crate::bench::{BenchPlan, BenchResult, EarlyCounts, Latency, histogram, judge};
 use amcast_core::Config;
 use std::path::Path;
 use std::time::Duration;
@@ -57,9 +57,11 @@ fn measured(
     let cluster = config.cluster();
     let mut all: Vec<DeliveryDigest> = vec![DeliveryDigest::default(); cluster.processes()];
     let (mut latencies, mut nodes) = (histogram(), Vec::new());
+    let mut early = EarlyCounts::default();
     for (rank, saw) in saw.into_iter().enumerate() {
         latencies.add(saw.latencies).map_err(|e| e.to_string())?;
         nodes.push(saw.used);
+        early.add(&saw.early);
         for (group, kept) in cluster.all_groups().iter().zip(saw.kept) {
             all[cluster.replica(group, rank).index()] = kept;
         }
@@ -72,6 +74,7 @@ fn measured(
         deliveries: all.iter().map(DeliveryDigest::count).sum(),
         deliveries_judged: all.iter().map(|kept| kept.first().len() as u64).sum(),
         holds,
+        early: plan.load.early.then_some(early),
         nodes,
     })
 }

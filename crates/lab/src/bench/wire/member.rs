@@ -3,10 +3,12 @@
 use super::client::WireClient;
 use super::{NodeFigures, NodeUsage, WireTask};
 use crate::bench::delivered::DeliveryDigest;
+use crate::bench::early::EarlyWatch;
 use crate::bench::{BenchLoad, destinations, task};
 use amcast_core::rng::Rng;
 use amcast_core::{
-    ClusterShape, Config, Delivery, GroupSet, Pid, ProtocolEvent, Span, Submission, Time,
+    ClusterShape, Config, Delivery, EarlyDelivery, GroupSet, Pid, ProtocolEvent, Span, Submission,
+    Time,
 };
 use amcast_memory::{Idle, Idler, Pause};
 use amcast_node::clock;
@@ -52,6 +54,8 @@ struct DeliveryTally {
     /// By group.
     kept: Vec<DeliveryDigest>,
     position: Vec<u64>,
+    /// By group, if early deliveries are measured.
+    early: Vec<EarlyWatch>,
     left_out: bool,
 }
 
@@ -60,10 +64,22 @@ impl UpperLayer for DeliveryTally {
         let Some(group) = self.cluster.group_of(p) else { return };
         self.kept[group.index()].push(d.msg, d.dst);
         self.position[group.index()] = d.position;
+        if let Some(watch) = self.early.get_mut(group.index()) {
+            let now = clock::now();
+            let counts = self.client.as_ref().is_some_and(|c| c.has_begun(now) && !c.is_over(now));
+            watch.deliver(now, d.msg, counts);
+        }
         let own = d.msg.sender.index() % self.cluster.replicas() == self.rank;
         if let Some(client) = self.client.as_mut().filter(|_| own) {
             // Not the time at which the round began: that would make it look shorter.
             client.delivered(clock::now(), d.msg.seq, group);
+        }
+    }
+
+    fn early(&mut self, p: Pid, early: EarlyDelivery, _: &[u8]) {
+        let group = self.cluster.group_of(p).map_or(usize::MAX, amcast_core::Gid::index);
+        if let Some(watch) = self.early.get_mut(group) {
+            watch.early(clock::now(), early.msg);
         }
     }
 
@@ -103,6 +119,7 @@ impl WireMember {
             addresses: &task.addresses,
             rank: task.rank,
             logs: &task.logs,
+            early: plan.load.early,
         })?;
         let most = DeliveryDigest::most(cluster.groups() * cluster.replicas());
         let mut tally = DeliveryTally {
@@ -111,6 +128,10 @@ impl WireMember {
             client: None,
             kept: (0..cluster.groups()).map(|_| DeliveryDigest::new(most)).collect(),
             position: vec![0; cluster.groups()],
+            early: match plan.load.early {
+                true => vec![EarlyWatch::default(); cluster.groups()],
+                false => Vec::new(),
+            },
             left_out: false,
         };
         node.begin(clock::now(), &mut tally)?;
@@ -181,7 +202,8 @@ impl WireMember {
         let used = ended.unwrap_or_default().since(&begun.unwrap_or_default());
         let client = self.tally.client.as_ref();
         let latencies = client.map_or_else(crate::bench::histogram, |c| c.latencies().clone());
-        Ok(NodeFigures { used, kept: self.tally.kept.clone(), latencies })
+        let early = self.tally.early.iter().map(EarlyWatch::counts).sum();
+        Ok(NodeFigures { used, kept: self.tally.kept.clone(), latencies, early })
     }
 
     fn used(&self) -> NodeUsage {

@@ -13,9 +13,9 @@ mod member;
 pub use cluster::run;
 pub use member::run as run_node;
 
-use super::BenchPlan;
 use super::bursts::BurstMedium;
 use super::delivered::DeliveryDigest;
+use super::{BenchPlan, EarlyCounts};
 use amcast_core::parameters::{HEARTBEAT, LANE, SUSPECT, WINDOW};
 use amcast_core::{Capability, Span};
 use hdrhistogram::Histogram;
@@ -94,6 +94,7 @@ struct NodeFigures {
     kept: Vec<DeliveryDigest>,
     /// The latencies of its multicasts, in nanoseconds.
     latencies: Histogram<u64>,
+    early: EarlyCounts,
 }
 
 impl NodeFigures {
@@ -101,6 +102,7 @@ impl NodeFigures {
     fn bytes(&self) -> Vec<u8> {
         let mut words = vec![0];
         self.used.put(&mut words);
+        self.early.put(&mut words);
         words.push(self.kept.len() as u64);
         self.kept.iter().for_each(|kept| kept.put(&mut words));
         for v in self.latencies.iter_recorded() {
@@ -115,6 +117,7 @@ impl NodeFigures {
         let word = |chunk: &[u8]| chunk.try_into().map(u64::from_le_bytes).ok();
         let mut words = bytes.chunks_exact(8).map_while(word);
         let used = NodeUsage::take(&mut words)?;
+        let early = EarlyCounts::take(&mut words)?;
         let count = words.next()?;
         let kept =
             (0..count).map(|_| DeliveryDigest::take(&mut words)).collect::<Option<Vec<_>>>()?;
@@ -122,7 +125,7 @@ impl NodeFigures {
         while let Some(value) = words.next() {
             latencies.record_n(value, words.next()?).ok()?;
         }
-        Some(Self { used, kept, latencies })
+        Some(Self { used, kept, latencies, early })
     }
 }
 
@@ -178,6 +181,7 @@ mod tests {
             pin: false,
             processes: true,
             senders: 3,
+            early: false,
         };
         BenchPlan {
             protocol: protocol.to_string(),
@@ -208,11 +212,13 @@ mod tests {
         let used = NodeUsage { cpu_s: 1.5, messages_sent: 2, parks: 7, ..NodeUsage::default() };
         let mut latencies = crate::bench::histogram();
         latencies.record_n(1_000, 5).unwrap();
-        let bytes = NodeFigures { used, kept: vec![DeliveryDigest::new(4)], latencies }.bytes();
+        let early = EarlyCounts { deliveries: 4, early: 3, ..EarlyCounts::default() };
+        let kept = vec![DeliveryDigest::new(4)];
+        let bytes = NodeFigures { used, kept, latencies, early }.bytes();
         let (length, rest) = bytes.split_first_chunk::<8>().unwrap();
         assert_eq!(u64::from_le_bytes(*length) as usize, rest.len());
         let back = NodeFigures::read(rest).unwrap();
-        assert_eq!((back.used.cpu_s, back.used.parks), (1.5, 7));
+        assert_eq!((back.used.cpu_s, back.used.parks, back.early), (1.5, 7, early));
         assert_eq!((back.kept.len(), back.latencies.len()), (1, 5));
         assert!(NodeFigures::read(&rest[..rest.len() - 8]).is_none());
     }

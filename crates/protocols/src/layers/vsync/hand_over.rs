@@ -10,7 +10,7 @@ use amcast_core::codec::{ByteReader, Codec};
 use amcast_core::groupcast::{Grade, Groupcast, GroupcastInput, GroupcastOutput};
 use amcast_core::messages::Messages;
 use amcast_core::step::Note;
-use amcast_core::{Delivery, Input, Outbox, Output, Pid, Protocol, ProtocolEvent};
+use amcast_core::{Delivery, EarlyDelivery, Input, Outbox, Output, Pid, Protocol, ProtocolEvent};
 use core::mem;
 
 impl<M, P> Vsync<M, P>
@@ -37,6 +37,7 @@ where
                     self.transfer.set_base(self.inner_out.bytes(bytes));
                 }
                 Output::Deliver(delivery) => self.deliver(&delivery, out),
+                Output::Early(early) => self.deliver_early(&early, out),
                 Output::Event(event @ ProtocolEvent::Part(_)) => out.event(event),
                 Output::Note(note) => out.note(note),
                 other => unreachable!("{other:?} is not for a protocol on a group"),
@@ -72,6 +73,14 @@ where
             let bytes = self.inner_out.bytes(delivery.payload);
             let Delivery { msg, dst, position, .. } = *delivery;
             out.deliver(msg, dst, position, |to| to.extend_from_slice(bytes));
+        }
+    }
+
+    /// Delivers early, in a process whose deliveries count.
+    fn deliver_early(&self, early: &EarlyDelivery, out: &mut Outbox<Messages<VsyncPacket>>) {
+        if self.group.app_state != AppState::Missing {
+            let bytes = self.inner_out.bytes(early.payload);
+            out.deliver_early(early.msg, early.dst, |to| to.extend_from_slice(bytes));
         }
     }
 
