@@ -8,6 +8,7 @@ use crate::layers::delivery::BatchDelivery;
 use crate::layers::join_state::JoinState;
 use crate::layers::outgoing::{BatchLimits, OutgoingBatches};
 use crate::mutant::Mutants;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use amcast_core::codec::{ByteReader, Codec};
 use amcast_core::groupcast::{Grade, Groupcast, GroupcastInput, GroupcastOutput, View};
@@ -32,6 +33,8 @@ pub(super) struct LcrSettings {
     pub(super) payload_max: usize,
     /// Bytes of a full batch, at least.
     pub(super) batch_bytes: usize,
+    /// Bytes of own batches that not all members have, to this process's knowledge: beyond that none leaves.
+    pub(super) ring_bytes: usize,
     pub(super) mutants: Mutants<LcrMutant>,
 }
 
@@ -49,6 +52,7 @@ pub(super) struct LcrMember {
     own: OutgoingBatches,
     /// Whether messages were submitted since the last wake-up: those of one round leave together.
     fresh: bool,
+    on_ring: CirclingBatches,
     order: RingOrder,
     delivery: BatchDelivery,
 }
@@ -63,6 +67,7 @@ impl LcrMember {
             blocked: true,
             own: OutgoingBatches::new(BatchLimits { bytes: usize::MAX, messages: usize::MAX }),
             fresh: false,
+            on_ring: CirclingBatches::default(),
             order: RingOrder::new(0),
             delivery: BatchDelivery::new(
                 set.me,
@@ -74,14 +79,16 @@ impl LcrMember {
     }
 
     /// Sends own batches, as many as may leave now. Without contention a batch of any size leaves at once. While an own
-    /// batch is on the way only full ones follow it.
+    /// batch is on the way only full ones follow it, as many as may be on the ring.
     fn send(&mut self, out: &mut LcrOutbox) {
         while !self.blocked && self.own.unsent() > 0 {
-            let may = self.own.sent() == 0 || self.own.next_is_sealed();
+            let room = self.on_ring.bytes < self.set.ring_bytes;
+            let may = self.own.sent() == 0 || room && self.own.next_is_sealed();
             if !may {
                 return;
             }
             let Some(batch) = self.own.next() else { return };
+            self.on_ring.begin(batch.bytes());
             note_part(self.set.me, &batch, out);
             self.delivery.deliver_early(self.set.me, &batch, out);
             // It is pending until it is delivered.
@@ -130,6 +137,9 @@ impl LcrMember {
     fn hear_stable(&mut self, from: Pid, out: &mut LcrOutbox) -> Result<(), &'static str> {
         let rank = self.view.rank(from).ok_or("a batch of no member")?;
         self.order.stable(rank)?;
+        if from == self.set.me {
+            self.on_ring.end();
+        }
         while let Some((rank, batch)) = self.order.next() {
             self.deliver(rank, &batch, out);
         }
@@ -159,6 +169,7 @@ impl LcrMember {
         self.rank = view.rank(self.set.me).unwrap_or(0);
         self.blocked = false;
         self.own.restart();
+        self.on_ring = CirclingBatches::default();
         self.order = RingOrder::new(view.members.len());
         if self.set.mutants.is(LcrMutant::IgnoresClocks) {
             self.order.ignore_clocks();
@@ -188,6 +199,28 @@ impl LcrMember {
     fn excluded(&mut self) {
         self.blocked = true;
         self.own.restart();
+    }
+}
+
+/// The own batches that travel the ring in this view, until this member learns that all have them.
+#[derive(Debug, Default)]
+struct CirclingBatches {
+    /// The bytes of each.
+    all: VecDeque<usize>,
+    /// Of all of them.
+    bytes: usize,
+}
+
+impl CirclingBatches {
+    /// A batch of so many bytes leaves.
+    fn begin(&mut self, bytes: usize) {
+        self.all.push_back(bytes);
+        self.bytes += bytes;
+    }
+
+    /// All members have the oldest one.
+    fn end(&mut self) {
+        self.bytes -= self.all.pop_front().unwrap_or(0);
     }
 }
 

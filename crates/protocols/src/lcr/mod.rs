@@ -52,6 +52,16 @@
 //! The messages of a member gather into a batch of `batch_bytes` at least, 4 KB as in FastCast. Without contention none
 //! waits: a batch of any size leaves when no batch of its sender is on the way. Clocks count batches.
 //!
+//! # Equal shares
+//! A link carries everything but the messages of the member at its end. So links are full at a time only if all members
+//! send equally, and a group delivers the rate of a link and that of its slowest sender. The bytes of a member that are on
+//! the ring are bounded (`ring_bytes`) until the member learns that all have them: by then each batch has crossed every
+//! link once, itself or as its acknowledgement, wherever its sender and a queue are. So equal bounds are equal rates.
+//! Deliveries take longer for some. Where a queue is in front of member `k`, a batch of a member in front of it in the
+//! ring passes the last member behind that queue. It is ordered behind all that members from `k` on have sent meanwhile, and
+//! these then pass the queue, too: delivery takes two laps instead of one. A bound until delivery would have these members
+//! send half as much as the others.
+//!
 //! # Limits
 //! A process has at most `window` own messages and `window_bytes` of payload not yet delivered there; beyond that it
 //! has no room. A member that is slow slows the ring down; a silent one stops it until it is excluded.
@@ -60,8 +70,8 @@
 //! Membership is by a majority, and not by a perfect detector alone; `detector = connections` chooses the paper's. The
 //! paper's members send pending messages once more in the new view; here the old view ends with them. A clock travels
 //! without the counts that no comparison reads, those of members behind its sender. The paper forwards and sends in turn
-//! so that all members get equal shares; here links are first in, first out, and equal windows bound each member's
-//! share.
+//! so that all members get equal shares; here links are first in, first out, and equal bounds on the ring give equal
+//! shares.
 //!
 //! # Read first
 //! `order.rs`, which is a pure rule, then `member.rs`, and `layers/vsync/casts/ring.rs` for the laps.
@@ -80,6 +90,7 @@ use crate::layers::group_entry::{
 use crate::layers::vsync::{Dissemination, STREAM_PART_BYTES, VsyncSettings};
 use crate::mutant::Mutants;
 use alloc::string::String;
+use amcast_core::config::ParamKind;
 use amcast_core::entry::Trials;
 use amcast_core::messages::Lane;
 use amcast_core::parameters::{PAYLOAD_MAX, WINDOW, WINDOW_BYTES};
@@ -96,6 +107,17 @@ pub(crate) use mutants::LcrMutant;
 /// Bytes of a message in a batch besides its payload, and of a count in a clock, at most.
 const ENTRY_BYTES: usize = 64;
 
+/// How much of a member is on the ring.
+const RING_BYTES: Param = Param {
+    name: "ring_bytes",
+    kind: ParamKind::Number { default: 256 << 10, min: 1, max: 1 << 30 },
+    about: "How many bytes of batches a member may have on the ring, until it learns that all others have them; a batch \
+            always leaves when none of its sender is on the way.",
+    cost: "More fills a faster or longer ring, less keeps the queues of links short. Where senders wait for deliveries \
+           with less than twice as much on the way, some get half of the share of others.",
+    source: "ours",
+};
+
 static PARAMS: &[Param] = group_params!(
     LcrMutant,
     [],
@@ -111,6 +133,7 @@ static PARAMS: &[Param] = group_params!(
             ..PACKET_BYTES
         },
         Param { source: "as in fastcast", ..BATCH_BYTES },
+        RING_BYTES,
     ]
 );
 
@@ -158,7 +181,7 @@ impl Entry for Lcr {
     }
 
     fn trials(&self) -> &'static Trials {
-        &[("batch_bytes", &["4096", "4096", "64"])]
+        &[("batch_bytes", &["4096", "4096", "64"]), ("ring_bytes", &["262144", "262144", "100"])]
     }
 
     fn show(&self, bytes: &[u8]) -> String {
@@ -174,6 +197,7 @@ fn settings(me: Pid, config: &Config) -> LcrSettings {
         window_bytes: WINDOW_BYTES.get(config),
         payload_max: PAYLOAD_MAX.get(config),
         batch_bytes: config.get(&BATCH_BYTES) as usize,
+        ring_bytes: config.get(&RING_BYTES) as usize,
         mutants: Mutants::of(config),
     }
 }

@@ -34,7 +34,12 @@ fn view(id: u64, pids: &[u32]) -> View {
 impl PlayedRingMember {
     /// Its batches have 100 bytes.
     fn new(me: u32) -> Self {
-        let set = [("batch_bytes".to_string(), "100".to_string())].into();
+        Self::with(me, &[])
+    }
+
+    fn with(me: u32, own: &[(&str, &str)]) -> Self {
+        let set = [("batch_bytes", "100")].iter().chain(own);
+        let set = set.map(|(name, value)| (name.to_string(), value.to_string())).collect();
         let raw = RawConfig { groups: 1, clients: 0, set, ..RawConfig::default() };
         let config = raw.check(ABOUT.params).expect("a sound configuration");
         let mut played = Self(LcrMember::new(settings(Pid(me), &config)));
@@ -130,6 +135,24 @@ fn mixed() -> Batch {
     let of = [(2, 3), (3, 40), (4, 40)];
     of.into_iter().for_each(|(seq, n)| open.push(seq, &alloc::vec![seq as u8; n]));
     open.seal().expect("three messages")
+}
+
+#[test]
+fn a_batch_beyond_the_bound_of_the_ring_waits_until_all_have_an_earlier_one() {
+    let mut p = PlayedRingMember::with(1, &[("ring_bytes", "200")]);
+    assert_eq!(p.submit([1], 100), [Cast(data(&[0, 1], [1], 100))]);
+    assert_eq!(p.hear(2, data(&[0, 0, 1], [8], 3)), []);
+    assert_eq!(p.submit([2], 100), [Cast(data(&[0, 2], [2], 100))], "that is full");
+    assert_eq!(p.submit([3, 4], 100), [], "both have more than the bound");
+    // The one of member 2 is before it, and not stable: nothing is delivered.
+    assert_eq!(p.stable(1), [Cast(data(&[0, 3], [3], 100))]);
+    let all = [Deliver(2, 8, 1), Deliver(1, 1, 2)];
+    assert_eq!(p.stable(2), all, "deliveries make no room on the ring");
+    // The rest of the view is delivered, and the ring is empty.
+    let did = p.medium(GroupcastInput::View(&view(1, &[1, 2])));
+    assert_eq!(did, [Deliver(1, 2, 3), Deliver(1, 3, 4), Cast(data(&[1], [4], 100))]);
+    assert_eq!(p.submit([5], 100), [Cast(data(&[2], [5], 100))]);
+    assert_eq!(p.submit([6], 100), []);
 }
 
 #[test]
