@@ -208,6 +208,30 @@ fn decisions_ride_on_the_next_value_and_values_fill_while_instances_are_open() {
 }
 
 #[test]
+fn the_coordinator_leaves_room_for_the_acknowledgements_of_proposals_on_its_link() {
+    let bytes = 1 << 20;
+    // How long the next value waits for the link.
+    let waits = |mut p: RingPaxosPlay| match p.member.deadline() {
+        Some((at, _)) => {
+            assert_eq!(p.wake(), [], "the link is busy");
+            at.since(Time::ZERO).0
+        }
+        None => panic!("a value waits"),
+    };
+    let mut own = RingPaxosPlay::new(0, &[0, 1, 2]);
+    assert_eq!(own.submit([1], bytes).len(), 1);
+    assert_eq!(own.submit([2], bytes), []);
+    let mut foreign = RingPaxosPlay::new(0, &[0, 1, 2]);
+    foreign.hear(1, propose([1], bytes));
+    assert_eq!(foreign.wake().len(), 1);
+    foreign.hear(1, propose([2], bytes));
+    let [own, foreign] = [own, foreign].map(waits);
+    // One part in a hundred of the link is reserved.
+    let more = 8 * bytes as u64 / 44 * 1000 / 932;
+    assert!((more - 1000..more + 1000).contains(&(foreign - own)), "{own}, {foreign}, {more}");
+}
+
+#[test]
 fn survivors_finish_what_they_hold_and_proposers_propose_the_rest_again() {
     let mut p = RingPaxosPlay::new(1, &[0, 1, 2]);
     assert_eq!(p.submit([1], 3), [To(0, propose([1], 3))]);
