@@ -28,7 +28,8 @@ const DRAINED: u64 = 16;
 /// One part in so many of the link is taken back in an interval.
 const TAKEN_BACK: u64 = 256;
 
-/// An interval in which less arrives than tells something is so many times as long, at most.
+/// An interval in which less arrives than tells something is so many times as long, at most, where nothing waits. No more
+/// is taken back after a longer one.
 const LONGEST: u64 = 8;
 
 /// For how long the smallest delay counts, at least; and for twice as long, at most. Clocks drift meanwhile.
@@ -165,7 +166,8 @@ impl LinkCapacity {
     }
 
     /// Ends an interval that is over. Says whether another rate is assumed. Where little arrived, that is for lack of senders,
-    /// or because something was lost: the latter if an own cast `waits` for others.
+    /// or because something was lost, or links are taken to carry little: the latter if an own cast `waits` for others. Then
+    /// the interval lasts until enough has arrived, or a rate that is low enough would tell nothing for ever.
     pub(super) fn measure(&mut self, now: Time, waits: bool) -> bool {
         let CapacitySettings { link, floor, queue: Some(allowed), interval } = self.set else {
             return false;
@@ -175,7 +177,7 @@ impl LinkCapacity {
         }
         let passed = now.since(self.began);
         let tells = self.senders.iter().any(|of| of.delays.len() >= DELAYS_LEAST);
-        if !tells && (waits || self.active) && passed < interval.times(LONGEST) {
+        if !tells && (waits || self.active && passed < interval.times(LONGEST)) {
             self.ends = now + interval;
             return false;
         }
@@ -183,7 +185,6 @@ impl LinkCapacity {
         let burst = Span(self.largest * self.senders.len() as u64 * BYTE_NS / link);
         let (before, arrived) = (self.rate, self.bytes * BYTE_NS / passed.0.max(1));
         match queue {
-            None if waits => {}
             Some(queue) if queue > allowed + burst => {
                 if queue >= self.queue {
                     // By chance little of what was sent arrives in one interval, and more in the next.
@@ -194,7 +195,8 @@ impl LinkCapacity {
                 self.queue = queue;
             }
             _ => {
-                self.rate = (self.rate + (link / TAKEN_BACK).max(1)).min(link);
+                let intervals = (passed.0 / interval.0.max(1)).clamp(1, LONGEST);
+                self.rate = (self.rate + (link * intervals / TAKEN_BACK).max(1)).min(link);
                 self.queue = Span::ZERO;
             }
         }
@@ -262,11 +264,27 @@ mod tests {
         assert_eq!(intervals(&mut of, 60_000, &[50; 3]), [392, 395, 398], "a little at a time");
         // Where nothing arrives, something may be lost, if an own cast waits.
         assert!(!of.measure(at(200_000), true) && of.rate() == 398);
-        assert!(of.measure(at(300_000), false) && of.rate() == 401);
+        assert!(of.measure(at(300_000), false) && of.rate() == 398 + 8 * LINK / 256);
         assert_eq!(intervals(&mut of, 310_000, &[50; 210]).last(), Some(&LINK));
         // Never less than the floor.
         let late: Vec<u64> = (0..100).map(|n| 100_000 + n * 50_000).collect();
         assert_eq!(intervals(&mut of, 3_000_000, &late).last(), Some(&(LINK / 10)));
+    }
+
+    #[test]
+    fn links_that_are_taken_to_carry_little_are_judged_by_casts_that_are_far_apart() {
+        let mut of = LinkCapacity::new(SETTINGS, 2);
+        let late: Vec<u64> = (0..100).map(|n| 100_000 + n * 50_000).collect();
+        assert_eq!(intervals(&mut of, 0, &late).last(), Some(&(LINK / 10)));
+        // A cast in each 60 ms, none of which waits in a queue, and own casts that always wait for the next one.
+        for ms in 1_000..11_000 {
+            if ms % 60 == 0 {
+                of.arrived(at(ms * 1000), 1);
+                of.handed_over(at(ms * 1000), 1, Some(at(ms * 1000) + Span::secs(3600)), 1000);
+            }
+            of.measure(at(ms * 1000), true);
+        }
+        assert_eq!(of.rate(), LINK);
     }
 
     #[test]
