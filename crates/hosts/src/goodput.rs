@@ -1,9 +1,9 @@
-//! The measurement of a link: how many bytes of UDP payload arrive per second.
+//! The measurement of a link: how many bytes of payload arrive per second, over UDP and over TCP.
 
 use crate::{HostNamespace, LabError, LinkSettings};
 use rustix::net::sockopt::{set_socket_recv_buffer_size_force, set_socket_send_buffer_size};
-use std::io::ErrorKind;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -42,6 +42,22 @@ impl UdpGoodput {
     /// The share of the datagrams that did not arrive, from 0 to 1; 0 if none was sent.
     pub fn lost_share(&self) -> f64 {
         if self.sent == 0 { 0.0 } else { 1.0 - self.received as f64 / self.sent as f64 }
+    }
+}
+
+/// The measured link from one host to another, over TCP.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct TcpGoodput {
+    /// Bytes of payload that arrived per second on one connection; without the first fifth of the time, in which the
+    /// connection comes up to speed. Acknowledgements take the other direction of the link. 0 if nothing arrived then.
+    pub payload_bytes_per_s: f64,
+}
+
+impl TcpGoodput {
+    /// The payload in megabits per second.
+    pub fn mbit_per_s(&self) -> f64 {
+        self.payload_bytes_per_s * 8.0 / 1e6
     }
 }
 
@@ -91,6 +107,63 @@ pub(crate) fn measure(
         received: arrived.datagrams,
         lasted: arrived.last.saturating_duration_since(begin),
     })
+}
+
+/// Sends on one connection as fast as it takes it, for so long, and measures what arrives.
+///
+/// # Errors
+/// When a socket cannot be opened on one of the hosts, or the connection breaks.
+pub(crate) fn measure_tcp(
+    from: &GoodputEnd,
+    to: &GoodputEnd,
+    lasts: Duration,
+) -> Result<TcpGoodput, LabError> {
+    let failed = |e| LabError::system("open a connection for the measurement", e);
+    let broke = |e| LabError::system("send on a connection for the measurement", e);
+    let bind = || TcpListener::bind((to.address, 0));
+    let listener = to.namespace.run(bind)?.map_err(failed)?;
+    let target = listener.local_addr().map_err(failed)?;
+    let mut sender = from.namespace.run(|| TcpStream::connect(target))?.map_err(failed)?;
+    let (receiver, _) = listener.accept().map_err(failed)?;
+    let payload_bytes_per_s = std::thread::scope(|scope| {
+        let arrived = scope.spawn(|| receive_stream(receiver, lasts / 5));
+        let begin = Instant::now();
+        let mut sent = Ok(());
+        while sent.is_ok() && begin.elapsed() < lasts {
+            sent = sender.write_all(&[0x5a; STREAM_BYTES]);
+        }
+        drop(sender);
+        let arrived = arrived.join().expect("the receiver does not panic");
+        sent.and(arrived).map_err(broke)
+    })?;
+    Ok(TcpGoodput { payload_bytes_per_s })
+}
+
+/// Bytes that are written to a stream, and read from it, at a time.
+const STREAM_BYTES: usize = 64 << 10;
+
+/// Reads until the end. The rate does not count what arrives earlier than `warm_up` after the first bytes.
+fn receive_stream(mut socket: TcpStream, warm_up: Duration) -> std::io::Result<f64> {
+    let mut buffer = vec![0; STREAM_BYTES];
+    let (mut first, mut counted_since) = (None, None);
+    let mut bytes = 0;
+    let mut last = Instant::now();
+    loop {
+        let length = match socket.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(length) => length,
+            Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+            Err(e) => return Err(e),
+        };
+        last = Instant::now();
+        if counted_since.is_some() {
+            bytes += length;
+        } else if last >= *first.get_or_insert(last) + warm_up {
+            counted_since = Some(last);
+        }
+    }
+    let seconds = counted_since.map_or(0.0, |since: Instant| (last - since).as_secs_f64());
+    Ok(if seconds > 0.0 { bytes as f64 / seconds } else { 0.0 })
 }
 
 /// Sends for so long; how many datagrams the host took.

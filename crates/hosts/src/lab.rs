@@ -1,13 +1,13 @@
 //! The lab: its hosts, and the faults of their links.
 
 use crate::faults::{HOSTS_MAX, LinkFaults};
-use crate::goodput::{GoodputEnd, measure};
+use crate::goodput::{GoodputEnd, measure, measure_tcp};
 use crate::leftovers::{name, remove, remove_leftovers};
 use crate::programs::{output, run};
 use crate::relay::DelayRelay;
 use crate::settings::check_loss;
 use crate::topology::{LabNames, LabTopology, dropped_frames, limit_rate};
-use crate::{Direction, HostNamespace, LabError, LinkSettings, UdpGoodput};
+use crate::{Direction, HostNamespace, LabError, LinkSettings, TcpGoodput, UdpGoodput};
 use std::ffi::OsStr;
 use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
@@ -186,7 +186,7 @@ impl HostLab {
         let ends = [(&*self.names.hosts[host], "eth"), (&*self.names.switch, &*port)];
         for ((namespace, device), rate) in ends.into_iter().zip(&mut links.rates[host]) {
             if *rate != bits_per_s {
-                limit_rate(namespace, device, bits_per_s, self.settings.queue_bytes)?;
+                limit_rate(namespace, device, bits_per_s, &self.settings)?;
                 *rate = bits_per_s;
             }
         }
@@ -237,11 +237,25 @@ impl HostLab {
         to: usize,
         lasts: Duration,
     ) -> Result<UdpGoodput, LabError> {
-        let end = |host| {
-            let host = self.host(host);
-            Ok(GoodputEnd { namespace: host.namespace()?, address: host.address() })
-        };
-        measure(&end(from)?, &end(to)?, lasts, &self.settings)
+        measure(&self.end(from)?, &self.end(to)?, lasts, &self.settings)
+    }
+
+    /// As [`HostLab::udp_goodput`], over one TCP connection. Its segments carry less than datagrams of full size do.
+    ///
+    /// # Errors
+    /// When a socket cannot be opened on one of the hosts, or the connection breaks.
+    pub fn tcp_goodput(
+        &self,
+        from: usize,
+        to: usize,
+        lasts: Duration,
+    ) -> Result<TcpGoodput, LabError> {
+        measure_tcp(&self.end(from)?, &self.end(to)?, lasts)
+    }
+
+    fn end(&self, host: usize) -> Result<GoodputEnd, LabError> {
+        let host = self.host(host);
+        Ok(GoodputEnd { namespace: host.namespace()?, address: host.address() })
     }
 
     /// How many frames of a host's link the queues in front of its two directions dropped so far: what the host sent,

@@ -25,7 +25,7 @@ mod topology;
 
 pub use error::LabError;
 pub use features::LabFeature;
-pub use goodput::UdpGoodput;
+pub use goodput::{TcpGoodput, UdpGoodput};
 pub use lab::{HostLab, LabHost};
 pub use namespace::HostNamespace;
 pub use settings::{Direction, LinkSettings};

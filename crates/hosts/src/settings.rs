@@ -34,12 +34,22 @@ pub struct LinkSettings {
     /// How many bytes wait at the sending end of a direction that is limited in rate. If there are more, the
     /// newest are dropped. At least 16 KiB, and a millisecond's worth at high rates.
     pub queue_bytes: u32,
+    /// How many bytes a direction that was idle passes at once, faster than its rate: at least two frames of 1514 bytes. Fewer
+    /// make a short message take as long as it does on a wire; more let a busy machine be late and reach the rate. If none,
+    /// 16 KiB, or a millisecond's worth at high rates.
+    pub burst_bytes: Option<u32>,
 }
 
 impl Default for LinkSettings {
     /// No limit, no delay and no loss; a queue of 256 KiB where there is a limit.
     fn default() -> Self {
-        Self { rate_bits_per_s: None, delay: Duration::ZERO, loss_ppm: 0, queue_bytes: 256 << 10 }
+        Self {
+            rate_bits_per_s: None,
+            delay: Duration::ZERO,
+            loss_ppm: 0,
+            queue_bytes: 256 << 10,
+            burst_bytes: None,
+        }
     }
 }
 
@@ -63,6 +73,10 @@ impl LinkSettings {
         }
         if self.queue_bytes < QUEUE_BYTES_MIN {
             let why = format!("the queue of a link has at least {QUEUE_BYTES_MIN} bytes");
+            return Err(LabError::Settings(why));
+        }
+        if self.burst_bytes.is_some_and(|burst| u64::from(burst) * 8 < 2 * FRAME_BITS) {
+            let why = "a link passes at least two frames of 1514 bytes at once".to_string();
             return Err(LabError::Settings(why));
         }
         if self.delay > DELAY_MAX {
@@ -113,6 +127,10 @@ mod tests {
     fn impossible_links_are_refused() {
         assert!(LinkSettings::default().check().is_ok());
         assert!(LinkSettings::of_rate(1).check().is_err());
+        let burst = |bytes| {
+            LinkSettings { burst_bytes: Some(bytes), ..LinkSettings::of_rate(1_000_000) }.check()
+        };
+        assert!(burst(3027).is_err() && burst(3028).is_ok());
         let all_and_more = LinkSettings { loss_ppm: 1_000_001, ..LinkSettings::default() };
         assert!(all_and_more.check().is_err());
         let late = |delay, rate| LinkSettings { delay, ..LinkSettings::of_rate(rate) }.check();

@@ -9,9 +9,9 @@
 //! with delay:      host n: eth ---- cable<n> = ctap<n>  relay  stap<n> = splice<n> ---- port<n> : switch
 //! ```
 
-use crate::LabError;
 use crate::namespace::HostNamespace;
 use crate::programs::{batch, run};
+use crate::{LabError, LinkSettings};
 use std::net::Ipv4Addr;
 
 /// How the hosts are connected.
@@ -163,13 +163,14 @@ pub(crate) fn limit_rate(
     namespace: &str,
     device: &str,
     rate: Option<u64>,
-    queue_bytes: u32,
+    links: &LinkSettings,
 ) -> Result<(), LabError> {
     let line = match rate {
         Some(rate) => {
             // A millisecond's worth at high rates: the kernel's timer may be late by so much.
-            let burst = (rate / 8 / 1000).max(16 << 10);
-            let limit = u64::from(queue_bytes).max(burst);
+            let usual = (rate / 8 / 1000).max(16 << 10);
+            let burst = links.burst_bytes.map_or(usual, u64::from);
+            let limit = u64::from(links.queue_bytes).max(burst);
             format!(
                 "qdisc replace dev {device} root tbf rate {rate}bit burst {burst} limit {limit}"
             )

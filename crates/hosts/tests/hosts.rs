@@ -152,6 +152,31 @@ fn links_have_the_rate_that_was_asked_for() {
 }
 
 #[test]
+fn a_stream_carries_less_than_datagrams_and_most_of_the_rate() {
+    let _turn = turn();
+    let _limit = time_limit();
+    let test = "a_stream_carries_less_than_datagrams_and_most_of_the_rate";
+    if is_skipped(test, &[LabFeature::Rates]) {
+        return;
+    }
+    let links = LinkSettings::of_rate(10_000_000);
+    let lab = lab_of(2, links.clone());
+    let most = links.udp_goodput_max(1472).expect("they have a rate");
+    let mut seen = Vec::new();
+    while seen.len() < 10 {
+        let part = lab.tcp_goodput(0, 1, SECOND).unwrap().payload_bytes_per_s / most;
+        println!("{part:.3} of what datagrams carry");
+        // A read may bring bytes that had waited before the time that counts.
+        assert!(part < 1.05, "{part}");
+        if part > 0.9 {
+            return;
+        }
+        seen.push(part);
+    }
+    panic!("too slow: {seen:?}");
+}
+
+#[test]
 fn a_link_changes_its_rate_and_each_direction_has_it() {
     let _turn = turn();
     let _limit = time_limit();
