@@ -20,6 +20,7 @@ const READERS: &[&str] = &[
     "crates/lab/src/bench/rings/deliveries.rs",
     // A figure of the laboratory: how long an increase of bandwidth takes.
     "crates/lab/src/bench/broadcasts.rs",
+    "crates/lab/src/bench/lan/watch.rs",
 ];
 
 pub(super) const NOTES_DECIDE_NOTHING: TidyRule = TidyRule {

@@ -58,6 +58,8 @@ pub struct BenchArgs {
     pub(super) records: Option<u64>,
     #[command(flatten)]
     recovery: super::bench_recovery::BenchRecoveryArgs,
+    #[command(flatten)]
+    cost: super::bench_cost::BenchCostArgs,
     /// The medium that it runs on
     #[arg(long, value_enum, default_value_t = BenchMedium::Shm)]
     medium: BenchMedium,
@@ -226,6 +228,10 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
         let workloads = super::bench_ycsb::workloads(text).map_err(Failure::Misuse)?;
         bench::heed_signals();
         return super::bench_ycsb::run(args, &workloads);
+    }
+    if args.cost.cost {
+        bench::heed_signals();
+        return super::bench_cost::measure(args);
     }
     let entry = entry(&args.protocol)?;
     if args.recovery.recovery {
@@ -400,6 +406,11 @@ impl BenchArgs {
 
     fn warm_up_s(&self) -> f64 {
         self.warm_up.unwrap_or(if self.quick { 0.1 } else { 0.2 })
+    }
+
+    /// Whether a first look is enough.
+    pub(super) const fn is_quick(&self) -> bool {
+        self.quick
     }
 
     /// How often each row is measured.

@@ -3,6 +3,7 @@
 //! Errors go to standard error and say what to do; the exit code is 2 for misuse and 1 for failure.
 
 pub mod bench;
+mod bench_cost;
 mod bench_log;
 mod bench_recovery;
 mod bench_service;

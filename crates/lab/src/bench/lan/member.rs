@@ -1,19 +1,19 @@
 //! One process of a measurement on hosts: the protocol, its carrier, and a loop.
 
+use super::source::LanSource;
+use super::watch::LanWatch;
 use super::{LanLoad, LanLosses};
 use crate::bench::task;
 use amcast_core::messages::{Frames, MessageOutput};
 use amcast_core::parameters::{LANE, LINK, LinkRate, PacketLane};
-use amcast_core::rng::Rng;
 use amcast_core::{
-    Delivery, Gid, GroupSet, Input, MsgId, Outbox, Output, Pid, Protocol, ProtocolEvent,
-    ProtocolProcess, RawConfig, Span, Submission, Time,
+    Delivery, Gid, GroupSet, Input, Outbox, Output, Pid, Protocol, ProtocolEvent, ProtocolProcess,
+    RawConfig, Span, Submission, Time,
 };
 use amcast_memory::{Idle, Idler, Pause, shorten_turns};
 use amcast_net::{Carrier, Interface, NetCounts, NetOptions, PeerConfig};
 use amcast_node::clock;
 use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 
@@ -23,9 +23,6 @@ const PATIENCE: Span = Span::secs(40);
 /// Bytes of a datagram, at most: a message of 10 kB with its heads, which the system cuts into packets. So a message is
 /// lost with each of its packets, and none of them carries a head of ours but the first.
 const DATAGRAM_BYTES: usize = 12_100;
-
-/// Orders are compared after each of so many deliveries.
-const COMPARED_EVERY: u64 = 16;
 
 /// The task of a member, on its standard input.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -48,10 +45,18 @@ pub(super) struct LanTask {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct LanReport {
     pub(super) delivered_bytes: u64,
+    /// Messages that were delivered.
+    pub(super) delivered: u64,
+    /// Bytes of own messages that were delivered.
+    pub(super) own_bytes: u64,
+    /// Bytes that were delivered in each tenth of a second.
+    pub(super) course: Vec<u64>,
+    /// How long it waited for each larger share of the bandwidth.
+    pub(super) increases_ns: Vec<u64>,
     pub(super) lasted_ns: u64,
     /// Of each own message.
     pub(super) latencies_ns: Vec<u64>,
-    /// Over the order of all deliveries since the start, after each [`COMPARED_EVERY`].
+    /// Over the order of all deliveries since the start, now and then.
     pub(super) digests: Vec<u64>,
     pub(super) lost: LanLosses,
     pub(super) datagrams: u64,
@@ -152,16 +157,20 @@ impl LanMember {
         // The first message of each member says that it has begun.
         self.until(begun + PATIENCE, |member| member.seen.deliveries >= member.members as u64)?;
         let starts = clock::now();
-        self.source.begin(starts);
+        self.source.begin(starts, warm_up);
         self.until(Time::NEVER, |_| clock::now() >= starts + warm_up)?;
         let (from, used) = (clock::now(), clock::used());
         let before = (self.carrier.counts(), self.carrier.kernel_drops());
-        self.seen.measure();
+        self.seen.measure(from);
         self.until(Time::NEVER, |_| clock::now() >= from + lasts)?;
         let to = clock::now();
         let lost = losses(before, (self.carrier.counts(), self.carrier.kernel_drops()));
         Ok(LanReport {
             delivered_bytes: self.seen.bytes,
+            delivered: self.seen.messages,
+            own_bytes: self.seen.own_bytes,
+            course: self.seen.course.clone(),
+            increases_ns: self.seen.increases.clone(),
             lasted_ns: to.since(from).0,
             latencies_ns: std::mem::take(&mut self.seen.latencies),
             digests: self.seen.digests.clone(),
@@ -212,16 +221,26 @@ impl LanMember {
             self.idler.busy();
         } else if self.idler.pause() == Pause::Park {
             let deadline = self.protocol.deadline().map_or(Time::NEVER, |(at, _)| at);
-            let until = deadline.min(self.source.next_at());
+            let until = deadline.min(self.next_broadcast());
             self.carrier.park((until != Time::NEVER).then(|| until.since(clock::now())));
         }
         now
     }
 
+    /// When the next broadcast is due. One that has no room waits for a delivery, which wakes this process: it must not
+    /// take the processor from others meanwhile.
+    fn next_broadcast(&self) -> Time {
+        match self.protocol.room(GroupSet::one(Gid(0)), self.source.bytes()) {
+            0 => Time::NEVER,
+            _ => self.source.next_at(),
+        }
+    }
+
     fn broadcast(&mut self, now: Time) -> bool {
         let mut any = false;
         let dst = GroupSet::one(Gid(0));
-        while let Some(payload) = self.source.next(now, self.protocol.room(dst, self.source.bytes))
+        while let Some(payload) =
+            self.source.next(now, self.protocol.room(dst, self.source.bytes()))
         {
             self.seq += 1;
             let submission = Submission { seq: self.seq, dst, payload };
@@ -247,9 +266,11 @@ impl LanMember {
                 Output::Deliver(Delivery { msg, position, payload, .. }) => {
                     self.position = *position;
                     let own = (msg.sender == self.pid).then(|| self.source.delivered()).flatten();
-                    self.seen.deliver(*msg, u64::from(payload.len), own);
+                    // Not the time at which the round began: that would make latencies look shorter.
+                    self.seen.deliver(clock::now(), *msg, u64::from(payload.len), own);
                 }
                 Output::Event(ProtocolEvent::NeedsState { .. }) => self.left_out = true,
+                Output::Note(note) => self.seen.note(clock::now(), note),
                 _ => {}
             }
         }
@@ -267,113 +288,5 @@ fn losses(
         in_links: 0,
         in_sockets: dropped.zip(dropped_before).map(|(after, before)| after - before),
         in_senders: own(after) - own(before),
-    }
-}
-
-/// The messages of a member: one that says that it has begun, and those of the load.
-struct LanSource {
-    payload: Vec<u8>,
-    bytes: usize,
-    /// Own messages that may be on the way, where it sends as fast as it may.
-    outstanding: Option<usize>,
-    /// Nanoseconds between two messages on average, where they have times; none if it sends none.
-    apart: Option<u64>,
-    /// When each message that is not delivered was due.
-    due: VecDeque<Time>,
-    /// Before this time nothing is due. The first message is due at once.
-    next: Time,
-    has_begun: bool,
-    rng: Rng,
-}
-
-impl LanSource {
-    fn new(task: &LanTask) -> Self {
-        let (outstanding, apart) = match task.load {
-            LanLoad::Full { outstanding } => (Some(outstanding), None),
-            LanLoad::Open { senders, apart_ns } => (None, (task.me < senders).then_some(apart_ns)),
-        };
-        Self {
-            payload: vec![task.me as u8; task.payload],
-            bytes: task.payload,
-            outstanding,
-            apart,
-            due: VecDeque::new(),
-            next: Time::ZERO,
-            has_begun: false,
-            rng: Rng::new(task.me as u64 + 1),
-        }
-    }
-
-    /// From here on the load is due.
-    fn begin(&mut self, now: Time) {
-        self.has_begun = true;
-        self.next = match self.apart {
-            Some(apart) => now + Span(self.rng.below(apart + 1)),
-            None if self.outstanding.is_some() => now,
-            None => Time::NEVER,
-        };
-    }
-
-    /// When the next message is due, as far as that is known.
-    fn next_at(&self) -> Time {
-        if self.outstanding.is_some() { Time::NEVER } else { self.next }
-    }
-
-    /// The next message, if it is due and there is room for it.
-    fn next(&mut self, now: Time, room: usize) -> Option<&[u8]> {
-        if room == 0 || now < self.next || self.outstanding.is_some_and(|n| self.due.len() >= n) {
-            return None;
-        }
-        // A stall counts for all that was due in it.
-        self.due.push_back(if self.apart.is_some() && self.has_begun { self.next } else { now });
-        if !self.has_begun {
-            self.next = Time::NEVER;
-        } else if let Some(apart) = self.apart {
-            self.next += Span(1 + self.rng.below(2 * apart));
-        }
-        Some(&self.payload)
-    }
-
-    /// The oldest own message is delivered: when it was due.
-    fn delivered(&mut self) -> Option<Time> {
-        self.due.pop_front()
-    }
-}
-
-/// The observations of a member.
-#[derive(Default)]
-struct LanWatch {
-    /// Since the start.
-    deliveries: u64,
-    digest: u64,
-    digests: Vec<u64>,
-    /// Whether it is measured.
-    measures: bool,
-    bytes: u64,
-    latencies: Vec<u64>,
-}
-
-impl LanWatch {
-    fn measure(&mut self) {
-        self.measures = true;
-    }
-
-    /// A message was delivered; if it is an own one, it was due at that time.
-    fn deliver(&mut self, msg: MsgId, bytes: u64, due: Option<Time>) {
-        let word = u64::from(msg.sender.0) << 48 ^ msg.seq;
-        self.digest = (self.digest ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.digest ^= self.digest >> 29;
-        self.deliveries += 1;
-        if self.deliveries.is_multiple_of(COMPARED_EVERY) {
-            self.digests.push(self.digest);
-        }
-        if !self.measures {
-            return;
-        }
-        self.bytes += bytes;
-        if let Some(due) = due {
-            // Not the time at which the round began: that would make it look shorter.
-            self.latencies.push(clock::now().since(due).0);
-        }
     }
 }

@@ -1,11 +1,14 @@
 //! Broadcasts of one group on real sockets, where the links are what limits them [FastCast 4]: a process on each of some
 //! hosts, which are network namespaces of this machine behind a switch, with links that are limited in rate.
 //!
-//! The link is measured in each run: the payload of UDP datagrams that it carries. `cluster.rs` starts the processes and
-//! gathers what they saw, each of them is `member.rs`.
+//! The link is measured in each run: the payload that it carries in UDP datagrams, and on a TCP connection.
+//! `cluster.rs` starts the processes and gathers what they saw, each of them is `member.rs`, with its messages
+//! (`source.rs`) and observations (`watch.rs`).
 
 mod cluster;
 mod member;
+mod source;
+mod watch;
 
 pub use cluster::Lan;
 pub use member::run as run_member;
@@ -20,8 +23,27 @@ pub const LAN_BITS_PER_S: u64 = 100_600_000;
 /// Bytes that wait in front of each direction of a link, as in the simulator.
 pub const LAN_QUEUE_BYTES: u32 = 512 << 10;
 
+/// How much an idle link passes at once.
+#[derive(Clone, Copy, Debug)]
+pub enum LanBursts {
+    /// As much as lets a machine that is late by a millisecond reach the rate: more than a message of 10 kB, so that such
+    /// a message takes no time on an idle link.
+    Usual,
+    /// Two frames: messages take the time on a link that they take on a wire.
+    Short,
+}
+
+/// The payload that a link carries, in megabits a second.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct LanLink {
+    /// In UDP datagrams of 1472 bytes.
+    pub udp_mbps: f64,
+    /// On one TCP connection, as Netperf measures it.
+    pub tcp_mbps: f64,
+}
+
 /// When the members of a group on hosts send.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LanLoad {
     /// All of them, with so many messages on the way.
@@ -35,6 +57,15 @@ pub enum LanLoad {
         senders: usize,
         /// Nanoseconds from one message of a sender to the next one.
         apart_ns: u64,
+    },
+    /// All of them, each at a rate that changes from phase to phase.
+    Phases {
+        /// Nanoseconds that a phase takes; the last one lasts until the end.
+        phase_ns: u64,
+        /// By phase: the megabits a second of each member.
+        mbps: Vec<Vec<f64>>,
+        /// Bytes of a message, at least and at most.
+        bytes: [u64; 2],
     },
 }
 
@@ -66,6 +97,10 @@ pub struct LanResult {
     pub least_and_most_mbps: [f64; 2],
     /// Megabits a second of its own messages that each member delivered: the share of each sender.
     pub own_mbps: Vec<f64>,
+    /// By tenth of a second: megabits a second that a member delivered, on average over the members.
+    pub course_mbps: Vec<f64>,
+    /// How long a member waited for each larger share of the bandwidth, where the protocol allocates it.
+    pub increase_ns: Option<Latency>,
     /// From the broadcast, or when it was due, to the delivery at its sender.
     pub latency_ns: Latency,
     /// Messages whose latency was measured.
@@ -76,6 +111,12 @@ pub struct LanResult {
     pub datagrams: u64,
     /// The share of the time in which a process had a processor, on average over the members.
     pub processor: f64,
+    /// Messages a second that a member delivered, on average over the members.
+    pub delivered_per_s: f64,
+    /// Microseconds of a processor that all processes used together for each delivery of any of them.
+    pub processor_us_per_delivery: f64,
+    /// Datagrams that all processes sent together for each message.
+    pub datagrams_per_message: f64,
 }
 
 /// Losses, of all members together. Where the system does not tell it, none.

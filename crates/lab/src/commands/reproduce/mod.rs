@@ -142,7 +142,7 @@ const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         id: "fastcast-fig5",
-        title: "FastCast: bandwidth follows the demand of four members, simulated (figure 5)",
+        title: "FastCast: bandwidth follows the demand of four members, simulated and on real sockets (figure 5)",
         run: fastcast::follow,
     },
     Experiment {

@@ -1,5 +1,5 @@
 //! `fastcast-tab1` to `fastcast-tab3` and `fastcast-fig5` to `fastcast-fig8`: FastCast beside protocols whose messages
-//! travel a ring [FastCast 4]: in the simulator on the paper's network, and figures 6 to 8 on real sockets, too.
+//! travel a ring [FastCast 4]: in the simulator on the paper's network, and the figures on real sockets, too.
 
 mod latency;
 mod shares;

@@ -1,9 +1,13 @@
 //! The figures on real sockets: a process on each of up to eight hosts of this machine, whose links are limited in rate.
 //! Where the machine does not grant such hosts the page says so.
 
-use super::{MESSAGE_BYTES, PROTOCOLS};
+use super::shares::{self, DEMAND_MBPS, DemandCourse};
+use super::{ComparedProtocol, MESSAGE_BYTES, PROTOCOLS};
+use crate::bench::broadcasts::LINK_MBPS;
 use crate::bench::heed_signals;
-use crate::bench::lan::{LAN_BITS_PER_S, LAN_QUEUE_BYTES, Lan, LanBroadcasts, LanLoad, LanResult};
+use crate::bench::lan::{
+    LAN_BITS_PER_S, LAN_QUEUE_BYTES, Lan, LanBroadcasts, LanBursts, LanLink, LanLoad, LanResult,
+};
 use crate::commands::Failure;
 use crate::commands::cores::progress;
 use crate::commands::reproduce::ReproduceSession;
@@ -17,13 +21,9 @@ use amcast_protocols::ring_paxos_multicast::RingPaxosMulticast;
 use maud::html;
 use serde::Serialize;
 use serde_json::{Value, json};
-use std::time::Duration;
 
 /// Hosts at most.
 const HOSTS: usize = 8;
-
-/// How long the link is measured.
-const LINK_MEASURED: Duration = Duration::from_secs(2);
 
 /// How many times the payload of the measured datagrams, of a packet each, our datagrams of 10 kB carry: seven packets
 /// have one head of UDP.
@@ -50,8 +50,7 @@ struct SocketResult {
 
 /// Everything that was measured, and the link.
 struct SocketResults {
-    /// Megabits a second of payload of UDP datagrams.
-    link_mbps: f64,
+    link: LanLink,
     seen: Vec<SocketResult>,
 }
 
@@ -75,20 +74,21 @@ impl SocketFigure {
         parts: Vec<PagePart>,
         claims: Vec<PaperClaim>,
     ) -> Self {
-        let SocketResults { link_mbps, seen } = results;
+        let SocketResults { link, seen } = results;
+        let LanLink { udp_mbps, tcp_mbps } = link;
         let rate = LAN_BITS_PER_S as f64 / 1e6;
         Self {
             how: format!(
                 "On real sockets: a process on each of up to {HOSTS} hosts, which are network namespaces of this machine \
                  behind a switch; each direction of each link carries {rate:.1} Mbit/s of Ethernet frames, with \
-                 {} KiB of queue in front of it. The link carried {link_mbps:.2} Mbit/s of payload in UDP datagrams of \
-                 1472 bytes when this run began. Datagrams of our protocols have up to 12 kB, which the system cuts into \
-                 packets. {how}",
+                 {} KiB of queue in front of it. The link carried {udp_mbps:.2} Mbit/s of payload in UDP datagrams of \
+                 1472 bytes when this run began, and {tcp_mbps:.2} on a TCP connection. Datagrams of our protocols have \
+                 up to 12 kB, which the system cuts into packets. {how}",
                 LAN_QUEUE_BYTES >> 10
             ),
             parts,
             claims,
-            figures: json!({ "link_mbps": link_mbps, "rate_mbps": rate, "points": seen }),
+            figures: json!({ "link": link, "rate_mbps": rate, "points": seen }),
         }
     }
 }
@@ -112,12 +112,13 @@ fn parameters(own: &[(&str, &str)], protocol: &dyn Entry, link_mbps: f64) -> Vec
 /// Measures each protocol with each number of members and each load.
 fn measure(
     session: &ReproduceSession<'_>,
+    bursts: LanBursts,
     loads: &[(usize, Option<f64>)],
     load: impl Fn(usize, f64, f64) -> LanLoad,
 ) -> Result<SocketResults, Failure> {
     heed_signals();
-    let mut lan = Lan::new(HOSTS).map_err(Failure::Failed)?;
-    let link_mbps = lan.link(LINK_MEASURED).map_err(Failure::Failed)?.mbit_per_s();
+    let mut lan = Lan::new(HOSTS, bursts).map_err(Failure::Failed)?;
+    let link = lan.link().map_err(Failure::Failed)?;
     let seconds = if session.quick { [0.5, 1.5] } else { [1.0, 5.0] };
     let mut seen = Vec::new();
     let bar = progress((loads.len() * PROTOCOLS.len()) as u64, "runs on hosts");
@@ -125,10 +126,10 @@ fn measure(
         for protocol in &PROTOCOLS {
             let plan = LanBroadcasts {
                 protocol: protocol.entry.name(),
-                set: parameters(protocol.set, protocol.entry, link_mbps),
+                set: parameters(protocol.set, protocol.entry, link.udp_mbps),
                 members,
                 payload: MESSAGE_BYTES,
-                load: load(members, part.unwrap_or(1.0), link_mbps),
+                load: load(members, part.unwrap_or(1.0), link.udp_mbps),
                 seconds,
             };
             let found = lan.run(&plan).map_err(Failure::Failed)?;
@@ -137,12 +138,56 @@ fn measure(
         }
     }
     bar.finish_and_clear();
-    Ok(SocketResults { link_mbps, seen })
+    Ok(SocketResults { link, seen })
 }
 
 /// `N/(N-1)` of the link.
 fn optimum(link_mbps: f64, members: usize) -> f64 {
     link_mbps * members as f64 / (members - 1) as f64
+}
+
+/// Figure 5: members whose demand changes.
+pub(super) fn follow(session: &ReproduceSession<'_>) -> Result<SocketFigure, Failure> {
+    if let Some(why) = Lan::missing() {
+        return Ok(SocketFigure::skipped(why));
+    }
+    heed_signals();
+    let mut lan = Lan::new(shares::MEMBERS, LanBursts::Usual).map_err(Failure::Failed)?;
+    let link = lan.link().map_err(Failure::Failed)?;
+    let demand = DEMAND_MBPS.map(|of| of.map(|mbps| mbps * link.udp_mbps / LINK_MBPS));
+    let phase = if session.quick { Span::secs(1) } else { Span::secs(5) };
+    let [ComparedProtocol { entry, set }, ..] = &PROTOCOLS;
+    let plan = LanBroadcasts {
+        protocol: entry.name(),
+        set: parameters(set, *entry, link.udp_mbps),
+        members: shares::MEMBERS,
+        payload: 0,
+        load: LanLoad::Phases {
+            phase_ns: phase.0,
+            mbps: demand.iter().map(|of| of.to_vec()).collect(),
+            bytes: shares::MESSAGE_BYTES,
+        },
+        seconds: [1.0, phase.times(shares::PHASES as u64).0 as f64 / 1e9],
+    };
+    let found = lan.run(&plan).map_err(Failure::Failed)?;
+    let course = DemandCourse::new(&found.course_mbps, phase, &demand);
+    let title = "throughput of four members whose demand changes, on real sockets";
+    let svg = course.drawn(title)?;
+    let place = ", on real sockets";
+    let mut claims = shares::claims(place, &course, found.increase_ns.as_ref());
+    let lost = all_lost(&found);
+    claims.push(PaperClaim {
+        paper: format!("members lose no datagrams while their demand changes{place}"),
+        found: format!("{lost} frames and datagrams found a buffer full"),
+        holds: ClaimVerdict::when(lost == 0),
+    });
+    let seen = vec![SocketResult { protocol: entry.name(), load: None, found }];
+    let how = format!(
+        "Demands are the same parts of the link as in the simulator, and change every {:.0} s.",
+        phase.0 as f64 / 1e9
+    );
+    let chart = PagePart::Chart { name: "sockets".to_string(), caption: title.to_string(), svg };
+    Ok(SocketFigure::of(&SocketResults { link, seen }, &how, vec![chart], claims))
 }
 
 /// Figure 6: all members send.
@@ -155,8 +200,9 @@ pub(super) fn throughput(
     }
     let sizes: Vec<usize> = if session.quick { vec![2, 4, HOSTS] } else { (2..=HOSTS).collect() };
     let loads: Vec<_> = sizes.iter().map(|&n| (n, None)).collect();
-    let results = measure(session, &loads, |_, _, _| LanLoad::Full { outstanding })?;
-    let link = results.link_mbps;
+    let results =
+        measure(session, LanBursts::Usual, &loads, |_, _, _| LanLoad::Full { outstanding })?;
+    let link = results.link.udp_mbps;
     let mut all = drawn(&results.seen, |s| (s.found.members as f64, s.found.delivered_mbps));
     let points = sizes.iter().map(|&n| (n as f64, optimum(link, n))).collect();
     all.push(ChartLine { name: "N/(N-1) of the link".to_string(), points });
@@ -167,11 +213,13 @@ pub(super) fn throughput(
         throughput_table(&results),
     ];
     let of = |name: &'static str| results.seen.iter().filter(move |s| s.protocol == name);
-    let near = |name| {
+    let near = |name, link, carried| {
         let part = |s: &SocketResult| s.found.delivered_mbps / optimum(link, s.found.members);
         let least = of(name).map(part).fold(f64::INFINITY, f64::min);
         PaperClaim {
-            paper: format!("{name} on real sockets: very close to N/(N-1) of the link"),
+            paper: format!(
+                "{name} on real sockets: very close to N/(N-1) of what the link carries {carried}"
+            ),
             found: format!("at least {least:.3} of it"),
             holds: ClaimVerdict::when(least >= 0.98),
         }
@@ -180,8 +228,8 @@ pub(super) fn throughput(
     let most = most.fold(0.0, f64::max);
     let lost: u64 = of(FastCast.name()).map(|s| all_lost(&s.found)).sum();
     let claims = vec![
-        near(FastCast.name()),
-        near(Lcr.name()),
+        near(FastCast.name(), link, "in datagrams"),
+        near(Lcr.name(), results.link.tcp_mbps, "on a TCP connection"),
         PaperClaim {
             paper: "Ring Paxos on real sockets: one link at most".to_string(),
             found: format!("{most:.3} of the link"),
@@ -202,16 +250,28 @@ fn all_lost(found: &LanResult) -> u64 {
     found.lost.in_links + found.lost.in_sockets.unwrap_or(0) + found.lost.in_senders
 }
 
+/// The least and the most that one member sent, in megabits a second.
+fn shares(found: &LanResult) -> String {
+    let least = found.own_mbps.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = found.own_mbps.iter().copied().fold(0.0, f64::max);
+    format!("{least:.1} to {most:.1}")
+}
+
 fn throughput_table(results: &SocketResults) -> PagePart {
     let row = |s: &SocketResult| {
         let found = &s.found;
-        let part = found.delivered_mbps / optimum(results.link_mbps, found.members);
+        let part = |link| {
+            let part = found.delivered_mbps / optimum(link, found.members);
+            html! { (format!("{part:.3}")) }
+        };
         vec![
             html! { (s.protocol) },
             html! { (found.members) },
             html! { (format!("{:.2}", found.delivered_mbps)) },
-            html! { (format!("{part:.3}")) },
-            html! { (format!("{:.3}", found.delivered_mbps / results.link_mbps)) },
+            part(results.link.udp_mbps),
+            part(results.link.tcp_mbps),
+            html! { (format!("{:.3}", found.delivered_mbps / results.link.udp_mbps)) },
+            html! { (shares(found)) },
             html! { (format!("{:.2}", found.latency_ns.mean / 1e6)) },
             html! { (found.lost.in_links) },
             html! { (found.lost.in_sockets.map_or("-".to_string(), |n| n.to_string())) },
@@ -224,7 +284,9 @@ fn throughput_table(results: &SocketResults) -> PagePart {
         "members",
         "Mbit/s",
         "of N/(N-1)",
+        "the same, as TCP measures the link",
         "of the link",
+        "each sender's, Mbit/s",
         "mean response, ms",
         "frames lost in links",
         "datagrams lost in sockets",
@@ -248,10 +310,10 @@ pub(super) fn response(session: &ReproduceSession<'_>) -> Result<SocketFigure, F
         false => (1..=10).map(|n| f64::from(n) / 10.0).collect(),
     };
     let loads: Vec<_> = parts.iter().map(|&part| (HOSTS, Some(part))).collect();
-    let results = measure(session, &loads, |members, part, link_mbps| {
+    let results = measure(session, LanBursts::Short, &loads, |members, part, link_mbps| {
         open_loop(members, part * link_mbps / members as f64)
     })?;
-    let place = |s: &SocketResult| s.load.unwrap_or(0.0) * results.link_mbps;
+    let place = |s: &SocketResult| s.load.unwrap_or(0.0) * results.link.udp_mbps;
     let title = "response time against the load on real sockets, 8 members";
     let axes = Axes { title, x: "Mbit/s that all members send together", y: "milliseconds" };
     let svg = lines(&axes, &drawn(&results.seen, |s| (place(s), s.found.latency_ns.mean / 1e6)))?;
@@ -262,8 +324,8 @@ pub(super) fn response(session: &ReproduceSession<'_>) -> Result<SocketFigure, F
         }),
     ];
     let claims = vec![below(&results.seen, "a lower response time on real sockets")];
-    let how =
-        "Messages of 10 kB are broadcast at random times by all members, whose sum is the load.";
+    let how = "Messages of 10 kB are broadcast at random times by all members, whose sum is the load. An idle link passes two \
+         frames at once, and then its rate: so a message takes its time on each link that it crosses.";
     Ok(SocketFigure::of(&results, how, parts, claims))
 }
 
@@ -274,7 +336,7 @@ pub(super) fn low_load(session: &ReproduceSession<'_>) -> Result<SocketFigure, F
     }
     let sizes: Vec<usize> = if session.quick { vec![2, 4, HOSTS] } else { (2..=HOSTS).collect() };
     let loads: Vec<_> = sizes.iter().map(|&n| (n, None)).collect();
-    let results = measure(session, &loads, |_, _, _| open_loop(1, 1.0))?;
+    let results = measure(session, LanBursts::Short, &loads, |_, _, _| open_loop(1, 1.0))?;
     let seen = &results.seen;
     let title = "latency of one sender at 1 Mbit/s on real sockets";
     let all = drawn(seen, |s| (s.found.members as f64, s.found.latency_ns.p50 as f64 / 1e6));
@@ -296,7 +358,10 @@ pub(super) fn low_load(session: &ReproduceSession<'_>) -> Result<SocketFigure, F
         holds: ClaimVerdict::when(most <= least * 1.1),
     };
     let claims = vec![constant, below(seen, "a lower latency on real sockets")];
-    let how = "One member broadcasts messages of 10 kB, 1 Mbit/s of them.";
+    let how = "The most senior member broadcasts messages of 10 kB, 1 Mbit/s of them: the leader of FastCast, and the \
+               coordinator of Ring Paxos, to which no other one has to send them first. An idle link passes two frames \
+               at once, and then its rate: so a message takes its time on each link that it crosses. With more members than \
+               cores, these take turns on them, and latencies grow with the group.";
     Ok(SocketFigure::of(&results, how, parts, claims))
 }
 

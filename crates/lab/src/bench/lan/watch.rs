@@ -1,0 +1,107 @@
+//! The observations of a process of a measurement: its deliveries, and how long it waited for bandwidth.
+
+use amcast_core::step::Note;
+use amcast_core::{MsgId, Span, Time};
+use amcast_protocols::fastcast::{INCREASE_BEGINS, INCREASE_ENDS};
+
+/// Orders are compared after each of so many deliveries.
+const COMPARED_EVERY: u64 = 16;
+
+/// A point of the course is for so long.
+pub(super) const COURSE_STEP: Span = Span::millis(100);
+
+/// The observations of a member.
+#[derive(Default)]
+pub(super) struct LanWatch {
+    /// Since the start.
+    pub(super) deliveries: u64,
+    digest: u64,
+    /// Over the order of all deliveries since the start, after each [`COMPARED_EVERY`].
+    pub(super) digests: Vec<u64>,
+    /// Since when it is measured.
+    since: Option<Time>,
+    /// Messages that were delivered, since it is measured.
+    pub(super) messages: u64,
+    /// Their bytes.
+    pub(super) bytes: u64,
+    /// Of own ones.
+    pub(super) own_bytes: u64,
+    /// The bytes of each step of the time.
+    pub(super) course: Vec<u64>,
+    pub(super) latencies: Vec<u64>,
+    /// Since when it waits for a larger share of the bandwidth.
+    asked: Option<Time>,
+    /// How long it waited for each, in nanoseconds.
+    pub(super) increases: Vec<u64>,
+}
+
+impl LanWatch {
+    pub(super) fn measure(&mut self, now: Time) {
+        self.since = Some(now);
+    }
+
+    /// A message was delivered; if it is an own one, it was due at that time.
+    pub(super) fn deliver(&mut self, now: Time, msg: MsgId, bytes: u64, due: Option<Time>) {
+        let word = u64::from(msg.sender.0) << 48 ^ msg.seq;
+        self.digest = (self.digest ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.digest ^= self.digest >> 29;
+        self.deliveries += 1;
+        if self.deliveries.is_multiple_of(COMPARED_EVERY) {
+            self.digests.push(self.digest);
+        }
+        let Some(since) = self.since else { return };
+        self.messages += 1;
+        self.bytes += bytes;
+        let step = (now.since(since).0 / COURSE_STEP.0) as usize;
+        if self.course.len() <= step {
+            self.course.resize(step + 1, 0);
+        }
+        self.course[step] += bytes;
+        if let Some(due) = due {
+            self.own_bytes += bytes;
+            self.latencies.push(now.since(due).0);
+        }
+    }
+
+    /// The protocol noted something.
+    pub(super) fn note(&mut self, now: Time, note: &Note) {
+        match *note {
+            Note::Mark(INCREASE_BEGINS) => self.asked = Some(now),
+            Note::Mark(INCREASE_ENDS) => {
+                let waited = self.asked.take().map(|asked| now.since(asked).0);
+                self.increases.extend(waited.filter(|_| self.since.is_some()));
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amcast_core::Pid;
+
+    fn at(ms: u64) -> Time {
+        Time::ZERO + Span::millis(ms)
+    }
+
+    #[test]
+    fn what_was_delivered_counts_from_the_time_on_at_which_it_is_measured() {
+        let mut watch = LanWatch::default();
+        let msg = |seq| MsgId { sender: Pid(1), seq };
+        watch.deliver(at(1), msg(1), 7, Some(at(0)));
+        watch.note(at(1), &Note::Mark(INCREASE_BEGINS));
+        watch.note(at(2), &Note::Mark(INCREASE_ENDS));
+        watch.measure(at(100));
+        watch.deliver(at(199), msg(2), 10, None);
+        watch.deliver(at(450), msg(3), 5, Some(at(440)));
+        assert_eq!((watch.deliveries, watch.messages), (3, 2));
+        assert_eq!((watch.bytes, watch.own_bytes), (15, 5));
+        assert_eq!(watch.course, [10, 0, 0, 5]);
+        assert_eq!(watch.latencies, [10_000_000]);
+        watch.note(at(500), &Note::Mark(INCREASE_BEGINS));
+        watch.note(at(503), &Note::Mark(INCREASE_ENDS));
+        watch.note(at(504), &Note::Mark(INCREASE_ENDS));
+        assert_eq!(watch.increases, [3_000_000], "those of the time that is measured");
+    }
+}
