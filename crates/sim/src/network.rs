@@ -52,6 +52,10 @@ pub struct NetworkModel {
     /// Processes whose numbers differ by a multiple of this share a port, as those of several clusters on one host do;
     /// 0: each has its own.
     pub hosts: usize,
+    /// Whether all processes share one cable of the rate of a port instead, as on the first Ethernets: it carries one frame
+    /// at a time, a multicast once for all, and frames wait for it in the order in which they are sent. There are no
+    /// collisions, and nothing waits at a receiver's end.
+    pub bus: bool,
     /// The traffic of others over the same ports.
     pub background: BackgroundTraffic,
     /// How long until an end of a connection hears that it broke.
@@ -78,6 +82,7 @@ impl NetworkModel {
             late: Delay::NONE,
             far: FarRegions::NONE,
             hosts: 0,
+            bus: false,
             background: BackgroundTraffic::NONE,
             down: Delay::Constant(delay),
             reconnect: Delay::Constant(delay),
@@ -253,7 +258,11 @@ impl SimNetwork {
     /// A network between `processes` processes, all alive and not connected yet; see
     /// [`SimNetwork::connect_all`].
     pub fn new(processes: usize, model: NetworkModel) -> Self {
-        let ports = if model.hosts == 0 { processes } else { model.hosts };
+        let ports = match model {
+            NetworkModel { bus: true, .. } => 1,
+            NetworkModel { hosts: 0, .. } => processes,
+            NetworkModel { hosts, .. } => hosts,
+        };
         Self {
             model,
             ends: alloc::vec![PipeEnd { alive: true, life: 0 }; processes],
@@ -466,9 +475,13 @@ impl SimNetwork {
         queue.take(now, time)
     }
 
-    /// The port of a process.
+    /// The port of a process; a cable is one for all.
     const fn port(&self, p: Pid) -> usize {
-        if self.model.hosts == 0 { p.index() } else { p.index() % self.model.hosts }
+        match self.model {
+            NetworkModel { bus: true, .. } => 0,
+            NetworkModel { hosts: 0, .. } => p.index(),
+            NetworkModel { hosts, .. } => p.index() % hosts,
+        }
     }
 
     /// The queue in front of a receiver's port.
@@ -509,7 +522,9 @@ impl SimNetwork {
         bytes: Rc<[u8]>,
         received: bool,
     ) {
-        if self.model.port_ps_per_byte > 0 && !received && from != to {
+        // All ends of a cable receive while the frame is on it.
+        let has_port = self.model.port_ps_per_byte > 0 && !self.model.bus;
+        if has_port && !received && from != to {
             if stream.is_none() && !self.has_place(now, to, bytes.len()) {
                 self.overflows += 1;
                 return;

@@ -305,3 +305,25 @@ fn processes_of_two_clusters_on_one_host_share_its_port() {
     network.send(Time(1000), Pid(2), Pid(3), Lane::Stream, &bytes, chooser);
     assert_eq!(arrivals(&mut network, chooser), [(1210, Pid(1)), (1310, Pid(3))]);
 }
+
+#[test]
+fn a_cable_carries_one_frame_at_a_time_for_all_and_a_multicast_once() {
+    let chooser = &mut Chooser::seeded(1);
+    let model = NetworkModel {
+        port_ps_per_byte: 1000,
+        head_bytes: 20,
+        bus: true,
+        ..NetworkModel::constant(Span(10))
+    };
+    let mut network = SimNetwork::new(4, model);
+    network.connect_all(Time::ZERO, chooser);
+    heard(&mut network, Time(999), chooser);
+    let bytes: Rc<[u8]> = Rc::from([0; 100]);
+    // 120 ns each: the multicast of one, and behind it the frames of two others, also to different receivers.
+    network.multicast(Time(1000), Pid(0), [1, 2, 3].map(Pid).into_iter(), &bytes, chooser);
+    network.send(Time(1000), Pid(1), Pid(2), Lane::Stream, &bytes, chooser);
+    network.send(Time(1000), Pid(3), Pid(0), Lane::Datagram, &bytes, chooser);
+    let multicast = [1, 2, 3].map(|p| (1130, Pid(p)));
+    let all = [&multicast[..], &[(1250, Pid(2)), (1370, Pid(0))]].concat();
+    assert_eq!(arrivals(&mut network, chooser), all);
+}

@@ -176,7 +176,7 @@ fn lay_out(row: &'static TotalOrderRow, (lossy, seed): LossySeed) -> Result<Tria
             settle: Span::secs(20),
             ..RunSettings::with(Profile::Crash)
         };
-        let network = Network { latency_us: 40, loss_ppm: 400_000, mbit: 0, buffer_kib: 0 };
+        let network = Network { latency_us: 40, loss_ppm: 400_000, mbit: 0, buffer_kib: 0, bus: 0 };
         return Trial::given(row, seed, raw, settings, Some(network));
     }
     let raw = match seed % 2 {

@@ -106,7 +106,7 @@ pub struct SimArgs {
     /// The same network for all, such as latency_us=40,loss_ppm=1000,mbit=100,buffer_kib=512:
     /// microseconds that a message takes, datagrams lost in a million, bandwidth of each process's
     /// port, kibibytes of datagrams that may wait for a port and for a busy process (more are lost;
-    /// 0: no limit) [drawn]
+    /// 0: no limit); with bus=1 all share one cable of that bandwidth instead of ports [drawn]
     #[arg(long, value_name = "NAME=VALUE,..", conflicts_with = "explore")]
     network: Option<network::Network>,
     /// A parameter of the protocol: `amcast config --explain`
