@@ -160,7 +160,7 @@ impl TotoMember {
 
     /// Delivers all that is in order.
     fn deliver(&mut self, out: &mut TotoOutbox) {
-        while let Some((rank, batch)) = self.order.next() {
+        while let Some((rank, batch)) = self.order.deliver_next() {
             let sender = self.view.members[rank].pid;
             if sender == self.set.me {
                 self.own.delivered(batch.first());

@@ -59,7 +59,7 @@
 mod member;
 mod message;
 mod mutants;
-mod order;
+pub mod order;
 #[cfg(test)]
 mod tests;
 

@@ -54,6 +54,26 @@ struct PendingMessage<T> {
     payload: T,
 }
 
+/// A candidate and the votes that it has, as the paper's table 1 prints it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CandidateVotes {
+    /// The rank of its sender.
+    pub rank: usize,
+    /// Its sender's number of it, from 1.
+    pub number: u64,
+    /// `Tail`: the ranks of the members that have sent a message that follows it; it follows itself.
+    pub tail: Vec<usize>,
+    /// `VT`, by rank: none for `*`, [`u64::MAX`] for infinity.
+    pub vector: Vec<Option<u64>>,
+}
+
+impl CandidateVotes {
+    /// `NVT`: the votes for it.
+    pub fn votes_for(&self) -> usize {
+        self.vector.iter().flatten().filter(|&&position| position != u64::MAX).count()
+    }
+}
+
 /// The intended mistakes of a member in the order.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct OrderMutants {
@@ -68,7 +88,7 @@ pub(super) struct OrderMutants {
 /// The order of the agreed messages of one configuration.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone, PartialEq))]
-pub(crate) struct TotoOrder<T> {
+pub struct TotoOrder<T> {
     members: usize,
     phi: usize,
     /// Of each member, what its last message follows.
@@ -96,7 +116,7 @@ pub(crate) struct TotoOrder<T> {
 impl<T> TotoOrder<T> {
     /// The order of a configuration of so many members, at least one, as it begins. `phi` is brought into
     /// `n / 2 <= phi < n`, where the half is rounded down; see the [module](self).
-    pub(crate) fn new(members: usize, phi: usize) -> Self {
+    pub fn new(members: usize, phi: usize) -> Self {
         Self {
             members,
             phi: phi.clamp(members / 2, members.saturating_sub(1)),
@@ -135,7 +155,7 @@ impl<T> TotoOrder<T> {
 
     /// A message of the member of that rank arrives, behind all that it follows: of each member, by rank, how many
     /// messages, this one included. It has a payload if the application sent it; one without is only a vote.
-    pub(crate) fn receive(&mut self, rank: usize, follows: &[u64], payload: Option<T>) {
+    pub fn receive(&mut self, rank: usize, follows: &[u64], payload: Option<T>) {
         let number = follows[rank];
         let follows_pending = self.note_followed(rank, follows);
         if let Some(payload) = payload {
@@ -218,7 +238,7 @@ impl<T> TotoOrder<T> {
     }
 
     /// No more messages of that member arrive in this configuration (`Crash`).
-    pub(crate) fn crash(&mut self, rank: usize) {
+    pub fn crash(&mut self, rank: usize) {
         self.crashed[rank] = true;
         if self.vote[rank] == 0 {
             self.vote[rank] = CRASHED;
@@ -227,7 +247,7 @@ impl<T> TotoOrder<T> {
     }
 
     /// The next message in the order and the rank of its sender, once it is known.
-    pub(crate) fn next(&mut self) -> Option<(usize, T)> {
+    pub fn deliver_next(&mut self) -> Option<(usize, T)> {
         if self.ready.is_empty() {
             self.deliver_sources();
         }
@@ -235,7 +255,7 @@ impl<T> TotoOrder<T> {
     }
 
     /// Whether a candidate waits, and that member has not voted.
-    pub(crate) fn lacks_vote(&self, rank: usize) -> bool {
+    pub fn lacks_vote(&self, rank: usize) -> bool {
         !self.candidates.is_empty() && self.vote[rank] == 0
     }
 
@@ -325,9 +345,23 @@ impl<T> TotoOrder<T> {
         !others.any(|(_, queue)| queue.front().is_some_and(precedes))
     }
 
+    /// The candidates with their votes, by the ranks of their senders.
+    pub fn candidates(&self) -> Vec<CandidateVotes> {
+        let of = |&rank: &usize| {
+            let message = self.candidate(rank);
+            let follows = |&member: &usize| message.first[member] != 0;
+            CandidateVotes {
+                rank,
+                number: message.number,
+                tail: (0..self.members).filter(follows).collect(),
+                vector: (0..self.members).map(|member| self.position(rank, member)).collect(),
+            }
+        };
+        self.candidates.iter().map(of).collect()
+    }
+
     /// The vote of that member on a candidate, as a position of the paper's extended vector: none for `*`,
     /// [`u64::MAX`] for infinity.
-    #[cfg(test)]
     pub(super) fn position(&self, candidate: usize, of: usize) -> Option<u64> {
         let vote = self.vote[of];
         let is_for = self.candidate(candidate).first[of] == vote;

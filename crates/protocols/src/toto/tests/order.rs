@@ -3,7 +3,7 @@
 
 use super::dags::{Dag, all_dags, may_come, random_dag};
 use super::model::{DagMessage, DagName, Position, SlowOrder, Win};
-use crate::toto::order::TotoOrder;
+use crate::toto::order::{CandidateVotes, TotoOrder};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use amcast_core::rng::Rng;
@@ -48,7 +48,7 @@ fn defined(members: usize, phi: usize, dag: Dag) -> DefinedOutcome {
 type NamedOrder = TotoOrder<DagName>;
 
 fn drained(order: &mut NamedOrder) -> Vec<DagName> {
-    core::iter::from_fn(|| order.next()).map(|(_, name)| name).collect()
+    core::iter::from_fn(|| order.deliver_next()).map(|(_, name)| name).collect()
 }
 
 fn receive(order: &mut NamedOrder, m: &DagMessage) {
@@ -259,6 +259,16 @@ fn table_1_of_the_paper_is_exact() {
     let slow = SlowOrder { dag: figure_1(), ..SlowOrder::new(5, 3) };
     let tails: Vec<_> = slow.candidates().into_iter().map(|m| slow.tail_of(m)).collect();
     assert_eq!(tails, [[A, B, D].into(), [A, C, D].into(), BTreeSet::from([A, D, E])]);
+    let printed = |rank, number, tail: [usize; 3], vector| {
+        CandidateVotes { rank, number, tail: tail.to_vec(), vector: some(vector) }
+    };
+    let rows = [
+        printed(B, 1, [A, B, D], [2, 1, INF, INF, INF]),
+        printed(C, 1, [A, C, D], [2, INF, 1, 2, INF]),
+        printed(E, 2, [A, D, E], [2, INF, INF, 2, 2]),
+    ];
+    assert_eq!(order.candidates(), rows);
+    assert_eq!(rows.each_ref().map(CandidateVotes::votes_for), [2, 3, 3]);
     // All have voted and none has beaten another one: they are next, and then the one behind c1.
     assert_eq!(drained(&mut order), [(B, 1), (C, 1), (E, 2)]);
     assert_eq!(order.pending(), 1, "c2 waits for votes");
