@@ -240,6 +240,34 @@ fn figures_of_bursts_are_made_anew_with_their_page() {
 }
 
 #[test]
+fn tables_and_figures_of_votes_are_made_anew_beside_the_paper_s() {
+    let _limit = amcast_test_policy::time_limit();
+    let out = std::env::temp_dir().join(format!("amcast-votes-{}", std::process::id()));
+    let dir = out.display().to_string();
+    let ids = ["toto-tab1", "toto-tab4", "toto-fig5"];
+    let output =
+        amcast(&[&["reproduce"], &ids[..], &["--quick", "--json", "--out", &dir]].concat());
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && report["ok"] == true, "{report} {said}");
+    let of = |at: usize| &report["experiments"][at];
+    assert_eq!(of(0)["figures"]["delivered"], "b1, c1, e2");
+    assert!(of(0)["claims"].as_array().unwrap().iter().all(|claim| claim["holds"] == "yes"));
+    // Two loads, and both protocols at each: one prediction for each of them.
+    let rows = of(1)["figures"]["rows"].as_array().unwrap();
+    let value = |row: usize, name: &str| rows[row][name].as_f64().unwrap();
+    assert_eq!((rows.len(), &rows[0]["protocol"]), (4, &"toto".into()));
+    assert!(value(0, "observed_ms") < value(1, "observed_ms"), "all-ack waits for more: {rows:?}");
+    assert!(value(0, "model_ms") > 50.0 && value(0, "deviation") < 0.5, "{rows:?}");
+    let points = of(2)["figures"]["points"].as_array().unwrap();
+    assert!(points.iter().all(|p| (5.0..8.0).contains(&p["mean_index"].as_f64().unwrap())));
+    let page = std::fs::read_to_string(out.join("index.html")).unwrap();
+    assert!(page.contains("toto-fig5.json") && page.contains("mean in the paper"), "{page}");
+    assert!(std::fs::read_to_string(out.join("toto-fig5-index.svg")).unwrap().contains("<svg"));
+    std::fs::remove_dir_all(&out).unwrap();
+}
+
+#[test]
 fn a_network_is_given_by_its_figures() {
     let _limit = amcast_test_policy::time_limit();
     let sim = ["sim", "--protocol", "bb-urcast-urcast", "--messages", "20", "--network"];

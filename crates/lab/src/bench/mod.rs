@@ -30,6 +30,7 @@ mod shared;
 mod simulated;
 mod stop;
 mod task;
+pub mod votes;
 pub mod wire;
 pub mod ycsb;
 
@@ -74,7 +75,7 @@ pub struct BenchResult {
 }
 
 /// Percentiles of a latency, in nanoseconds.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Latency {
     /// The smallest.
     pub min: u64,
@@ -93,7 +94,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    fn of(histogram: &Histogram<u64>) -> Self {
+    pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
         let at = |q| histogram.value_at_quantile(q);
         Self {
             min: histogram.min(),

@@ -14,6 +14,7 @@ pub use cluster::Lan;
 pub use member::run as run_member;
 
 use super::Latency;
+use super::votes::VoteSource;
 use serde::{Deserialize, Serialize};
 
 /// The rate of each direction of each link, in bits of Ethernet frames per second: a rate that two cores fill with eight
@@ -66,6 +67,13 @@ pub enum LanLoad {
         mbps: Vec<Vec<f64>>,
         /// Bytes of a message, at least and at most.
         bytes: [u64; 2],
+    },
+    /// All of them, each at the times of such a source.
+    Source {
+        /// How its intervals are distributed.
+        source: VoteSource,
+        /// Nanoseconds from one message of a source to the next one, on average.
+        apart_ns: u64,
     },
 }
 

@@ -2,6 +2,7 @@
 
 use super::LanLoad;
 use super::member::LanTask;
+use crate::bench::votes::VoteSource;
 use amcast_core::rng::Rng;
 use amcast_core::{Span, Time};
 use std::collections::VecDeque;
@@ -26,6 +27,8 @@ enum LanTimes {
     Outstanding(usize),
     /// At random, so many nanoseconds apart on average.
     Random(u64),
+    /// At the times of a source, so many nanoseconds apart on average.
+    Source(VoteSource, u64),
     /// At a rate that changes.
     Phases(LanPhases),
     /// Never: this member only delivers.
@@ -61,6 +64,7 @@ impl LanSource {
                 LanTimes::Random(*apart_ns)
             }
             LanLoad::Open { .. } => LanTimes::Never,
+            LanLoad::Source { source, apart_ns } => LanTimes::Source(*source, *apart_ns),
             LanLoad::Phases { phase_ns, mbps, bytes } => LanTimes::Phases(LanPhases {
                 span: Span(*phase_ns),
                 origin: Time::ZERO,
@@ -87,7 +91,9 @@ impl LanSource {
     pub(super) fn begin(&mut self, now: Time, warm_up: Span) {
         self.has_begun = true;
         self.next = match &mut self.times {
-            LanTimes::Random(apart) => now + Span(self.rng.below(*apart + 1)),
+            LanTimes::Random(apart) | LanTimes::Source(_, apart) => {
+                now + Span(self.rng.below(*apart + 1))
+            }
             LanTimes::Outstanding(_) => now,
             LanTimes::Phases(phases) => {
                 phases.origin = now + warm_up;
@@ -116,13 +122,16 @@ impl LanSource {
         if room == 0 || now < self.next || is_over {
             return None;
         }
-        let is_timed = matches!(self.times, LanTimes::Random(_) | LanTimes::Phases(_));
+        let is_timed = !matches!(self.times, LanTimes::Outstanding(_) | LanTimes::Never);
         // A stall counts for all that was due in it.
         self.due.push_back(if is_timed && self.has_begun { self.next } else { now });
         let bytes = self.bytes;
         match &self.times {
             _ if !self.has_begun => self.next = Time::NEVER,
             LanTimes::Random(apart) => self.next += Span(1 + self.rng.below(2 * apart)),
+            LanTimes::Source(source, apart) => {
+                self.next += source.interval(Span(*apart), &mut self.rng);
+            }
             LanTimes::Phases(phases) => {
                 self.next += phases.apart(self.next, bytes);
                 let [least, most] = phases.bytes;

@@ -16,6 +16,7 @@ mod recovery;
 mod rings;
 mod sizes;
 mod stores;
+mod toto;
 mod versus;
 mod wide;
 mod witness;
@@ -160,6 +161,46 @@ const EXPERIMENTS: &[Experiment] = &[
         title: "FastCast: latency at a low load against the number of members, simulated and on real sockets (figure 8)",
         run: fastcast::low_load,
     },
+    Experiment {
+        id: "toto-tab1",
+        title: "ToTo: the votes on the candidates of a causal order (table 1)",
+        run: toto::votes_table,
+    },
+    Experiment {
+        id: "toto-tab2",
+        title: "ToTo: latency beside all-ack, periodic sources, simulated and on real sockets (table 2)",
+        run: toto::latency_periodic,
+    },
+    Experiment {
+        id: "toto-tab3",
+        title: "ToTo: latency beside all-ack, Poisson sources, simulated and on real sockets (table 3)",
+        run: toto::latency_poisson,
+    },
+    Experiment {
+        id: "toto-tab4",
+        title: "ToTo: predicted and observed latency, periodic sources, simulated (table 4)",
+        run: toto::model_periodic,
+    },
+    Experiment {
+        id: "toto-tab5",
+        title: "ToTo: predicted and observed latency, Poisson sources, simulated (table 5)",
+        run: toto::model_poisson,
+    },
+    Experiment {
+        id: "toto-fig5",
+        title: "ToTo: the index of latency, periodic sources, simulated (figure 5)",
+        run: toto::index_periodic,
+    },
+    Experiment {
+        id: "toto-fig6",
+        title: "ToTo: the index of latency, Poisson sources, simulated (figure 6)",
+        run: toto::index_poisson,
+    },
+    Experiment {
+        id: "toto-regions",
+        title: "ToTo over four regions, 5 to 32 members and all phi, beside sequencers and tokens, simulated",
+        run: toto::regions,
+    },
 ];
 
 /// The state that the experiments of one call share.
@@ -170,6 +211,8 @@ struct ReproduceSession<'a> {
     rivals: bool,
     /// Figures 4 and 5 are two views of the same runs.
     bursts: OnceCell<bursts::BurstTurns>,
+    /// So are tables 2 to 5 and figures 5 and 6 of ToTo.
+    votes: toto::VotedRuns,
 }
 
 impl ReproduceSession<'_> {
@@ -203,7 +246,13 @@ pub fn run(args: &ReproduceArgs) -> Result<(), Failure> {
     let chosen = chosen(args)?;
     std::fs::create_dir_all(&args.out).map_err(|e| unwritten(&args.out, &e))?;
     let (quick, rivals) = (args.quick, args.rivals);
-    let session = ReproduceSession { out: &args.out, quick, rivals, bursts: OnceCell::new() };
+    let session = ReproduceSession {
+        out: &args.out,
+        quick,
+        rivals,
+        bursts: OnceCell::new(),
+        votes: toto::VotedRuns::default(),
+    };
     let index = args.out.join("index.html");
     let mut made = Vec::new();
     let mut failed = Vec::new();

@@ -17,16 +17,18 @@ use serde_json::json;
 use std::sync::{Mutex, PoisonError};
 
 /// In the order in which they are added. Latencies are measured in the first.
-const REGIONS: [&str; REGIONS_MAX] = ["us-west-2", "us-west-1", "us-east-1", "eu-west-1"];
+pub(super) const REGIONS: [&str; REGIONS_MAX] =
+    ["us-west-2", "us-west-1", "us-east-1", "eu-west-1"];
 
 /// One way, in milliseconds: half of what round trips between these regions take.
-const ONE_WAY_MS: [[u64; REGIONS_MAX]; REGIONS_MAX] =
+pub(super) const ONE_WAY_MS: [[u64; REGIONS_MAX]; REGIONS_MAX] =
     [[0, 11, 35, 65], [11, 0, 32, 69], [35, 32, 0, 38], [65, 69, 38, 0]];
 
 /// 1 Gbit/s.
-const PORT_PS_PER_BYTE: u64 = 8_000;
+pub(super) const PORT_PS_PER_BYTE: u64 = 8_000;
 
-fn regions(count: usize) -> FarRegions {
+/// So many of the regions.
+pub(super) fn regions(count: usize) -> FarRegions {
     FarRegions { regions: count, one_way: ONE_WAY_MS.map(|row| row.map(Span::millis)) }
 }
 

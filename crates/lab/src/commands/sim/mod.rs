@@ -6,6 +6,7 @@ pub(super) mod judge;
 mod mutants;
 pub(super) mod network;
 mod scenario;
+pub(super) use scenario::scenario_differs;
 pub(super) mod service;
 pub(super) mod trial;
 

@@ -51,6 +51,15 @@ fn files(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
+/// How a scenario's run differs from its text, or what is wrong with the run; none where it is as the text says.
+///
+/// # Errors
+/// When the text is no scenario.
+pub(in crate::commands) fn scenario_differs(text: &str) -> Result<Option<String>, String> {
+    let (played, trouble) = play(text)?;
+    Ok(trouble.or_else(|| difference(text, &played)))
+}
+
 /// The text that the file must have, and the fault of the run itself.
 fn play(text: &str) -> Result<(String, Option<String>), String> {
     let scenario = Scenario::read(text, &catalog::find).map_err(|e| e.to_string())?;

@@ -259,8 +259,11 @@ fn table_1_of_the_paper_is_exact() {
     let slow = SlowOrder { dag: figure_1(), ..SlowOrder::new(5, 3) };
     let tails: Vec<_> = slow.candidates().into_iter().map(|m| slow.tail_of(m)).collect();
     assert_eq!(tails, [[A, B, D].into(), [A, C, D].into(), BTreeSet::from([A, D, E])]);
-    let printed = |rank, number, tail: [usize; 3], vector| {
-        CandidateVotes { rank, number, tail: tail.to_vec(), vector: some(vector) }
+    let printed = |rank, number, tail: [usize; 3], vector| CandidateVotes {
+        rank,
+        number,
+        tail: tail.to_vec(),
+        vector: some(vector),
     };
     let rows = [
         printed(B, 1, [A, B, D], [2, 1, INF, INF, INF]),
