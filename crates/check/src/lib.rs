@@ -74,6 +74,7 @@ pub use report::{CheckReport, Counterexample, CounterexampleEvent, PropertyVerdi
 use alloc::vec::Vec;
 use delivery::Obliges;
 use index::Index;
+use order::causal::{CausalGaps, causal};
 use order::cycle::{self, StuckMerge};
 
 /// Judges `properties` on `history`, services with the default [`service::Budget`].
@@ -123,7 +124,8 @@ impl Checker<'_> {
             Property::Snuto => order::strong::strong(x, |p| x.unfailed[p as usize]),
             Property::FifoOrder => order::fifo::fifo(x),
             Property::ViewSynchrony => order::views::synchrony(x),
-            Property::CausalOrder => order::causal::causal(x),
+            Property::AgreedMulticast => order::components::agreed(x),
+            Property::CausalOrder => causal(x, CausalGaps::Forbidden),
             Property::Genuine => delivery::genuine(x, false),
             Property::PartiallyGenuine => delivery::genuine(x, true),
             Property::Linearizable => service::linearizable(x.h, self.budget),

@@ -362,12 +362,13 @@ impl BruteForceRun {
 }
 
 /// The properties that random runs do not decide: they have no services and no views.
-const APART: [Property; 5] = [
+const APART: [Property; 6] = [
     Property::Linearizable,
     Property::Sequential,
     Property::ReadYourWrites,
     Property::ExactlyOnce,
     Property::ViewSynchrony,
+    Property::AgreedMulticast,
 ];
 
 const LIVENESS: [Property; 5] =

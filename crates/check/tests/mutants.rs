@@ -106,6 +106,53 @@ const VIEWS: &str = "
     view c 3
     end";
 
+/// Four members in two components, which merge: each component has an order of its own, and one starts again.
+const COMPONENTS: &str = "
+    process a all
+    process b all
+    process c all
+    process d all
+    view a 0
+    view b 0
+    view c 0
+    view d 0
+    cast a a:1 all
+    cast c c:1 all
+    deliver a a:1
+    deliver b a:1
+    deliver a c:1
+    deliver b c:1
+    deliver c c:1
+    deliver c a:1
+    view a 1.a
+    view b 1.a
+    view c 1.c
+    crash d
+    recover d
+    view d 0.d
+    cast d d:1 all
+    deliver d d:1
+    cast a a:2 all
+    deliver a a:2
+    deliver b a:2
+    cast c c:2 all
+    deliver c c:2
+    view a 2.a
+    view b 2.a
+    view c 2.a
+    view d 2.a
+    cast b b:1 all
+    cast d d:2 all
+    deliver b b:1
+    deliver a b:1
+    deliver c b:1
+    deliver d b:1
+    deliver a d:2
+    deliver b d:2
+    deliver c d:2
+    deliver d d:2
+    end";
+
 /// Two clients of a store.
 const CALLS: &str = "
     process c0
@@ -282,6 +329,48 @@ const MUTANTS: &[HistoryMutant] = &[
         VIEWS,
         &[("deliver c b:2", "deliver c b:1")],
         "c and a go from view to view together, and where c delivers b:1, a delivers b:2",
+    ),
+    (
+        Property::AgreedMulticast,
+        COMPONENTS,
+        &[("deliver b a:2", "")],
+        "b and a stay together behind view 1.a, in which b delivers nothing more where a delivers a:2",
+    ),
+    (
+        Property::AgreedMulticast,
+        COMPONENTS,
+        &[
+            ("deliver b a:1", "deliver b c:1"),
+            ("deliver a c:1\n    deliver b c:1", "deliver a c:1\n    deliver b a:1"),
+        ],
+        "b and a stay together behind view 0, in which b delivers c:1 where a delivers a:1",
+    ),
+    (
+        Property::AgreedMulticast,
+        COMPONENTS,
+        &[("deliver d d:2\n    end", "end")],
+        "d and a stay together behind view 2.a, in which d delivers nothing more where a delivers d:2",
+    ),
+    (
+        Property::AgreedMulticast,
+        COMPONENTS,
+        &[("deliver d b:1", "deliver d d:1")],
+        "d delivers d:1 in view 0.d, d in view 2.a",
+    ),
+    (
+        Property::AgreedMulticast,
+        COMPONENTS,
+        &[("view c 2.a", "deliver c a:2\n    view c 2.a")],
+        "a delivers a:2 in view 1.a, c in view 1.c",
+    ),
+    (
+        Property::AgreedMulticast,
+        COMPONENTS,
+        &[
+            ("deliver a a:1", "cast a a:9 all\n    deliver a a:9\n    deliver a a:1"),
+            ("deliver b a:1", "deliver b a:9\n    deliver b a:1"),
+        ],
+        "a delivers a:9 before a:1, which precedes it: a:1 -> a:9",
     ),
     (
         Property::Nuv,

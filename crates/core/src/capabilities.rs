@@ -73,6 +73,13 @@ pub struct Capabilities {
     /// Drivers: an application may execute a message at once, and undo it where the order is another one.
     /// The protocol owes: [`Output::Early`](crate::Output::Early) for messages that it has, where its driver wants that.
     pub early_delivery: bool,
+    /// Which components of a partitioned group continue.
+    ///
+    /// Drivers: services without a hook to reconcile start no cluster where all of them do, and the simulator expects a
+    /// message in the view alone in which it was delivered.
+    /// The protocol owes, where all do: each process delivers its own messages also where it hears nobody, each message in one view
+    /// alone, and [`Merged`](crate::ProtocolEvent::Merged) where components come together.
+    pub partitions: PartitionMode,
     /// The messages of it that may be sent as datagrams: the parameter [`LANE`](crate::parameters::LANE) says
     /// whether they are.
     ///
@@ -108,6 +115,15 @@ impl Durability {
     }
 }
 
+/// Which components of a partitioned group continue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PartitionMode {
+    /// One at most: the one that has a majority, as a rule. So all orders are one.
+    PrimaryComponent,
+    /// Every one, with an order of its own, and none catches up with another one when they merge.
+    EveryComponent,
+}
+
 /// The messages that a protocol may send as datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Datagrams {
@@ -132,6 +148,7 @@ impl Capabilities {
         crash_tolerance: false,
         suspicion_tolerance: false,
         early_delivery: false,
+        partitions: PartitionMode::PrimaryComponent,
         datagrams: Datagrams::Never,
     };
 
@@ -149,6 +166,7 @@ impl Capabilities {
             Capability::CrashTolerance => self.crash_tolerance,
             Capability::SuspicionTolerance => self.suspicion_tolerance,
             Capability::EarlyDelivery => self.early_delivery,
+            Capability::OneOrder => self.partitions == PartitionMode::PrimaryComponent,
             Capability::Datagrams => self.datagrams >= Datagrams::Unicast,
             Capability::IpMulticast => self.datagrams == Datagrams::Multicast,
         }
@@ -194,6 +212,9 @@ capabilities! {
          one group";
     EarlyDelivery = "early delivery",
         "shows no message before its place in the order is decided";
+    OneOrder = "one order in a partition",
+        "continues in every component of a partition, each with an order of its own: only a service whose state machine has \
+         a reconcile hook runs on it";
     Datagrams = "datagrams", "runs on streams only";
     IpMulticast = "IP multicast", "sends no datagram to a whole group";
 }
@@ -223,7 +244,7 @@ mod tests {
     #[test]
     fn nothing_is_declared_unless_it_is_written_down() {
         let declared = Capability::ALL.iter().filter(|&&c| Capabilities::NONE.has(c));
-        assert!(declared.eq([&Capability::SendingReplicas]));
+        assert!(declared.eq([&Capability::SendingReplicas, &Capability::OneOrder]));
         let synced = Capabilities { durability: Durability::Synced, ..Capabilities::NONE };
         assert!(synced.has(Capability::DurableLog) && synced.has(Capability::SyncedLog));
         let written = Capabilities { durability: Durability::Written, ..Capabilities::NONE };

@@ -55,13 +55,15 @@ pub trait Entry: Sync {
         None
     }
 
-    /// Refuses the entry for a service on real processes: some of them crash, and some that live seem to have failed.
+    /// Refuses the entry for a service on real processes: some of them crash, and some that live seem to have failed. A
+    /// service that cannot reconcile two states needs one order, too.
     ///
     /// # Errors
     /// The capability that is missing.
     fn require_service(&self) -> Result<(), MissingCapability> {
         self.require(Capability::CrashTolerance)?;
-        self.require(Capability::SuspicionTolerance)
+        self.require(Capability::SuspicionTolerance)?;
+        self.require(Capability::OneOrder)
     }
 
     /// Values in which simulations by the thousand try its own parameters: small ones, so that rare events show

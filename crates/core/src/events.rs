@@ -108,7 +108,8 @@ pub enum ProtocolEvent {
     ///
     /// *Protocol:* reports it behind all deliveries of the view before, except those that a lagging process holds
     /// back until it has its state, and before any delivery of the new view. Numbers only grow, over all
-    /// incarnations. All processes that enter the view of a number report the same members.
+    /// incarnations; where every component continues, over each incarnation, and a number is then that of a
+    /// [`ViewName`](crate::groupcast::ViewName). All processes that enter the view of a number report the same members.
     /// *Driver:* records the view; believes nothing that it asked of a process that is not among the continuing
     /// members any more.
     ViewEntered {
@@ -117,9 +118,26 @@ pub enum ProtocolEvent {
         /// Its members, this process among them.
         members: u32,
         /// Those of them that were members of the view before in the same incarnation, as this process was:
-        /// none if it was not. A member that died meanwhile and joined again is not among them: it has
+        /// none if it was not. Where every component continues, those that came along from that view. A member that died meanwhile and joined again is not among them: it has
         /// lost what it delivered, and nothing that was asked of it before is believed.
         continuing: u32,
+    },
+    /// Components of a partitioned group have merged: these members of the view just entered came from another view
+    /// than this process, and have delivered messages that it has not, as it has delivered messages that they have not.
+    /// Nobody's state replaces that of another one.
+    ///
+    /// *Protocol:* reports it only where every component continues
+    /// ([`PartitionMode::EveryComponent`](crate::PartitionMode::EveryComponent)), directly behind
+    /// [`ProtocolEvent::ViewEntered`] of that view, once for each view that members came from, in the order of these. All
+    /// members of the view that came from one view report the same.
+    /// *Driver:* tells the application, which reconciles.
+    Merged {
+        /// The number of the view just entered.
+        view: u64,
+        /// The number of the view that they came from.
+        from: u64,
+        /// These members, a bit each.
+        members: u32,
     },
     /// The group excluded this process, in the view of this number: the process counts as failed, and joins
     /// again as a new one with the state of others. For the old incarnation the exclusion is final.

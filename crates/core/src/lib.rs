@@ -32,7 +32,7 @@ pub mod time;
 pub mod trace;
 
 pub use capabilities::{
-    Capabilities, Capability, Datagrams, Durability, MissingCapability, Senders,
+    Capabilities, Capability, Datagrams, Durability, MissingCapability, PartitionMode, Senders,
 };
 pub use cluster::{ClusterShape, Overlay, Role};
 pub use config::{Config, ConfigError, Param, RawConfig};

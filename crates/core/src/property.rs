@@ -37,6 +37,7 @@ properties! {
     FifoOrder = "fifo-order": "Messages of one sender are delivered in the order in which it sent them; a process may miss some.",
     CausalOrder = "causal-order": "A message is delivered only after every message that causally precedes it and has the same destination.",
     ViewSynchrony = "view-synchrony": "Two processes that go from one view to the same next one deliver the same messages between them, in the same order; one that joined may lack those that came before its state.",
+    AgreedMulticast = "agreed-multicast": "Where every component of a partition continues: a message is delivered in one view alone; processes that go from one view to the same next one, or stay in it to the end, deliver the same messages in it in the same order; and a process that delivers two messages delivers the one first that causally precedes the other. [ToTo figure 2, 5.1]",
     Nuv = "NUV": "Non-uniform validity: a message that a correct process broadcasts is delivered in the end by that process. [TO table 1]",
     Ui = "UI": "Uniform integrity: every process delivers a message at most once, and only if it was broadcast. [TO table 1]",
     Ua = "UA": "Uniform agreement: a message delivered by any process is delivered in the end by every correct process. [TO table 1]",

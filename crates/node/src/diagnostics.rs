@@ -21,6 +21,10 @@ pub(crate) fn log_event(cluster: &ClusterShape, p: Pid, event: ProtocolEvent) {
         ProtocolEvent::ViewEntered { number, members, .. } => {
             tracing::info!("{name} enters view {number} of {} members", members.count_ones());
         }
+        ProtocolEvent::Merged { view, from, members } => {
+            let members = members.count_ones();
+            tracing::info!("{name} merges in view {view} with {members} members of view {from}");
+        }
         ProtocolEvent::Excluded(view) => {
             tracing::warn!("{name} is excluded since view {view}, and joins again");
         }

@@ -482,6 +482,8 @@ impl<A: Application> UpperLayer for ReplicaHost<A> {
             | ProtocolEvent::NeedsState { .. }
             | ProtocolEvent::CaughtUp(_)
             | ProtocolEvent::StorageRecovered
+            // No service that cannot reconcile is started where components merge.
+            | ProtocolEvent::Merged { .. }
             | ProtocolEvent::MayStop(_) => {}
         }
     }

@@ -35,8 +35,9 @@ macro_rules! protocols {
             mod lcr: Lcr => LcrMutant::INFO;
             mod ring_paxos_multicast: RingPaxosMulticast => RingPaxosMutant::INFO;
             mod toto:
-                TOTO => TotoMutant::INFO,
-                ALL_ACK => TotoMutant::INFO;
+                TOTO => mutants::of::PRIMARY,
+                ALL_ACK => mutants::of::PRIMARY,
+                TOTO_PARTITIONABLE => mutants::of::COMPONENTS;
         }
     };
 }

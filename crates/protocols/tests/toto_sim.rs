@@ -4,8 +4,8 @@
 use amcast_check::{History, check};
 use amcast_core::trace::TraceEvent;
 use amcast_core::{Config, Entry, RawConfig, Span};
-use amcast_protocols::toto::{ALL_ACK, TOTO};
-use amcast_sim::{Profile, RunOutcome, RunSettings, run};
+use amcast_protocols::toto::{ALL_ACK, TOTO, TOTO_PARTITIONABLE};
+use amcast_sim::{Profile, RunOutcome, RunReport, RunSettings, run};
 
 /// Seeds of each shape; `AMCAST_SEEDS` in the environment says otherwise.
 const SEEDS: u64 = 4;
@@ -23,6 +23,11 @@ fn group(entry: &dyn Entry, replicas: usize, set: &[(&str, &str)]) -> Config {
 
 /// Runs a seed, which settles and keeps every promise. Says how many deliveries there were.
 fn kept(entry: &dyn Entry, config: &Config, settings: &RunSettings, seed: u64) -> u64 {
+    settled(entry, config, settings, seed).deliveries
+}
+
+/// Runs a seed, which settles and keeps every promise.
+fn settled(entry: &dyn Entry, config: &Config, settings: &RunSettings, seed: u64) -> RunReport {
     let mut history = History::new();
     let mut push = |event: &TraceEvent<'_>| {
         history.push_event(event, config.cluster()).expect("the events are sound");
@@ -31,7 +36,7 @@ fn kept(entry: &dyn Entry, config: &Config, settings: &RunSettings, seed: u64) -
     assert_eq!(report.outcome, RunOutcome::Settled, "seed {seed}");
     let findings = check(&history, entry.about().promises);
     assert!(findings.all_hold(), "seed {seed}: {findings}");
-    report.deliveries
+    report
 }
 
 #[test]
@@ -74,4 +79,28 @@ fn every_promise_is_kept_where_messages_are_larger_than_packets_and_votes_are_la
             assert!(deliveries > 20 * seeds(), "only {deliveries}");
         }
     }
+}
+
+#[test]
+fn every_component_continues_and_all_merge_in_the_end_under_all_faults() {
+    let mut merged = 0;
+    for replicas in [2, 3, 4, 5, 7] {
+        for profile in [Profile::Network, Profile::All] {
+            let config = group(&TOTO_PARTITIONABLE, replicas, &[]);
+            let settings = RunSettings {
+                payload_max: 1500,
+                settle: Span::secs(60),
+                ..RunSettings::with(profile)
+            };
+            let runs =
+                (0..seeds()).map(|seed| settled(&TOTO_PARTITIONABLE, &config, &settings, seed));
+            let runs: Vec<_> = runs.collect();
+            let deliveries: u64 = runs.iter().map(|report| report.deliveries).sum();
+            let merges = runs.iter().filter_map(|report| report.marks.get("sim-merged"));
+            merged += merges.sum::<u64>();
+            println!("{replicas}, {}: {deliveries} deliveries, {merged} merges", profile.name());
+            assert!(deliveries > 20 * seeds(), "{replicas}: only {deliveries}");
+        }
+    }
+    assert!(merged > 20, "only {merged} merges");
 }

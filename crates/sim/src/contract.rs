@@ -70,9 +70,10 @@ impl EventContract {
         }
     }
 
-    /// The process died. The numbers of its views still grow in its next life.
-    pub(crate) fn restart(&mut self) {
-        *self = Self { view: self.view, ..Self::new() };
+    /// The process died. The numbers of its views still grow in its next life, unless it forgets them.
+    pub(crate) fn restart(&mut self, forgets_views: bool) {
+        let view = self.view.filter(|_| !forgets_views);
+        *self = Self { view, ..Self::new() };
     }
 
     /// It is asked to leave.
@@ -144,6 +145,14 @@ impl EventContract {
                 let all = u32::MAX >> (32 - replicas.clamp(1, 32));
                 require(members & !all == 0, "a view has members that are not in the group")?;
                 require(members >> rank & 1 == 1, "it entered a view without being a member")
+            }
+            ProtocolEvent::Merged { view, members, .. } => {
+                let is_in = self.in_view() == Some(view);
+                require(is_in, "it reports a merge in a view that it is not in")?;
+                let Membership::Inside(all) = self.membership else { return Ok(()) };
+                let others = members & !(1 << rank);
+                require(members != 0 && others == members, "it merges with nobody, or itself")?;
+                require(members & !all == 0, "it merges with processes that are not in its view")
             }
             ProtocolEvent::Excluded(view) => self.exclude(view),
             ProtocolEvent::Left(view) => self.stop(Stopping::Left, view),
@@ -239,7 +248,7 @@ mod tests {
         assert_eq!(contract.deliver(), Err("it delivered after it had left"));
         contract.counts_as(false).expect("a process that has left need not be fit");
         // In its next life it delivers; the numbers of its views still grow.
-        contract.restart();
+        contract.restart(false);
         assert_eq!(contract.deliver(), Ok(()));
         let stale = contract.report(view(1), 0, 1, 0);
         assert_eq!(stale, Err("it entered a view whose number does not grow"));
@@ -256,7 +265,7 @@ mod tests {
             [false, true, false].map(|fit| contract.counts_as(fit)),
             [Ok(()), Ok(()), silent]
         );
-        contract.restart();
+        contract.restart(false);
         contract.started();
         assert_eq!(contract.counts_as(true), Ok(()));
         contract.report(ProtocolEvent::Lagging, 0, 1, 0).expect("it may lag");

@@ -7,6 +7,7 @@ use crate::world::SimulatedRun;
 use alloc::collections::BTreeMap;
 use alloc::string::ToString;
 use alloc::vec::Vec;
+use amcast_core::groupcast::ViewName;
 use amcast_core::trace::TraceEvent;
 use amcast_core::{Gid, Pid, ProtocolEvent, Role};
 
@@ -17,6 +18,8 @@ pub(crate) struct EventRecord {
     coordinators: BTreeMap<(Gid, u64), Pid>,
     /// The members of each view, a bit each.
     views: BTreeMap<(Gid, u64), u32>,
+    /// The members of each view that come from each other one, as those report that do not.
+    merged: BTreeMap<(Gid, u64, u64), u32>,
 }
 
 impl EventRecord {
@@ -30,6 +33,10 @@ impl EventRecord {
             ProtocolEvent::ViewEntered { number, members, .. } => {
                 let first = *self.views.entry((group, number)).or_insert(members);
                 if first == members { Ok(()) } else { Err("a view has other members elsewhere") }
+            }
+            ProtocolEvent::Merged { view, from, members } => {
+                let first = *self.merged.entry((group, view, from)).or_insert(members);
+                if first == members { Ok(()) } else { Err("others come from a view elsewhere") }
             }
             _ => Ok(()),
         }
@@ -57,6 +64,7 @@ impl SimulatedRun<'_> {
                 self.view(p, number, members);
                 self.source_continues(p, continuing);
             }
+            ProtocolEvent::Merged { .. } => self.mark("sim-merged"),
             ProtocolEvent::Excluded(_) => self.excluded(p),
             ProtocolEvent::Left(_) => self.stops(p, true),
             ProtocolEvent::MayStop(_) => self.stops(p, false),
@@ -94,12 +102,16 @@ impl SimulatedRun<'_> {
 
     /// A process enters a view of its group.
     fn view(&mut self, p: Pid, view: u64, members: u32) {
-        self.ledger.enters_view(p);
+        self.ledger.enters_view(p, view);
         let Some(group) = self.cluster.group_of(p) else { return };
         let bit = |rank: &usize| members >> rank & 1 == 1;
         let ranks = (0..self.cluster.replicas()).filter(bit);
         let members: Vec<Pid> = ranks.map(|rank| self.cluster.replica(group, rank)).collect();
-        let (t, name) = (self.now, view.to_string());
+        let name = match self.has_components() {
+            true => ViewName::of(view).to_string(),
+            false => view.to_string(),
+        };
+        let t = self.now;
         self.emit(&TraceEvent::View { t, p, view: &name, members: &members });
     }
 

@@ -168,6 +168,9 @@ impl RunHash {
             ProtocolEvent::Left(view) => self.words(&[50, view]),
             ProtocolEvent::MayStop(view) => self.words(&[51, view]),
             ProtocolEvent::StorageRecovered => self.word(53),
+            ProtocolEvent::Merged { view, from, members } => {
+                self.words(&[54, view, from, u64::from(members)]);
+            }
         }
     }
 

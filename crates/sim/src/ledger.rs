@@ -142,6 +142,8 @@ pub(crate) struct LedgerMessage {
     /// Whether its payload was given, and not made from its number.
     is_given: bool,
     pub standing: u32,
+    /// The view in which it was delivered last.
+    pub view: Option<u64>,
     /// Whether one that has left its group had delivered it: then it is still to come elsewhere.
     pub owed: bool,
     /// Groups of which some replica has delivered it.
@@ -165,8 +167,8 @@ pub(crate) struct DeliveryLedger {
     /// The deliveries of each process, over all its lives; since it joined, if it enters views and
     /// replicas need not agree.
     ever: Vec<Vec<(MsgId, u64)>>,
-    /// Whether each process enters views: then one that comes back is a new process.
-    in_views: Vec<bool>,
+    /// The view of each process that enters views: one that comes back is then a new process.
+    views: Vec<Option<u64>>,
     positions: BTreeMap<(Gid, u64), MsgId>,
     /// Whether replicas of a group must agree at each position, and lives with each other.
     pub uniform: bool,
@@ -200,7 +202,7 @@ impl DeliveryLedger {
             messages: Vec::new(),
             index: alloc::vec![Vec::new(); processes],
             ever: alloc::vec![Vec::new(); processes],
-            in_views: alloc::vec![false; processes],
+            views: alloc::vec![None; processes],
             positions: BTreeMap::new(),
             uniform,
             deliveries: 0,
@@ -253,6 +255,7 @@ impl DeliveryLedger {
             payload: digest(payload),
             is_given,
             standing,
+            view: None,
             owed: false,
             reached: GroupSet::EMPTY,
             by: alloc::vec![0; self.processes.div_ceil(64)],
@@ -322,7 +325,7 @@ impl DeliveryLedger {
                 } else if position != item.position {
                     Err(Breach::Moved { p, m: msg, had: position, has: item.position })
                 } else {
-                    Ok(self.in_views[p.index()])
+                    Ok(self.views[p.index()].is_some())
                 };
             }
         } else if place < ever.len() && ever.iter().any(|(msg, _)| *msg == item.msg) {
@@ -332,6 +335,7 @@ impl DeliveryLedger {
         let i = self.find(item.msg).ok_or(Breach::Invented { p, m: item.msg })?;
         let message = &mut self.messages[i];
         message.by[p.index() / 64] |= 1 << (p.index() % 64);
+        message.view = self.views[p.index()];
         if let Some(group) = group
             && message.dst.contains(group)
             && !message.reached.contains(group)
@@ -348,8 +352,13 @@ impl DeliveryLedger {
     }
 
     /// `p` enters a view.
-    pub(crate) fn enters_view(&mut self, p: Pid) {
-        self.in_views[p.index()] = true;
+    pub(crate) fn enters_view(&mut self, p: Pid, view: u64) {
+        self.views[p.index()] = Some(view);
+    }
+
+    /// The view of `p`, or its last one if it has failed.
+    pub(crate) fn view(&self, p: Pid) -> Option<u64> {
+        self.views[p.index()]
     }
 
     /// `p` leaves its group by choice: what it delivered is delivered by all.
@@ -363,7 +372,7 @@ impl DeliveryLedger {
     /// uniform, and it begins anew.
     pub(crate) fn failed(&mut self, p: Pid) {
         self.open[p.index()] = 0;
-        if self.in_views[p.index()] && !self.uniform {
+        if self.views[p.index()].is_some() && !self.uniform {
             self.ever[p.index()].clear();
             for message in &mut self.messages {
                 message.by[p.index() / 64] &= !(1 << (p.index() % 64));

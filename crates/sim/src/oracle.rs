@@ -296,6 +296,7 @@ impl SimulatedRun<'_> {
     /// A process dies.
     fn crash(&mut self, p: Pid, end: ProcessEnd) {
         let damaged = self.carriers.disk.is_damaged(p);
+        let forgets_views = self.has_components();
         let process = &mut self.procs[p.index()];
         process.intact = process.fit && !damaged;
         process.node = None;
@@ -309,7 +310,7 @@ impl SimulatedRun<'_> {
         process.free_at = self.now;
         (process.doomed, process.leaving, process.fit) = (None, None, false);
         (process.pauses, process.unposted) = (None, None);
-        process.contract.restart();
+        process.contract.restart(forgets_views);
         let left = core::mem::take(&mut process.left);
         process.standing += 1;
         if left {

@@ -8,7 +8,7 @@ use crate::failover::FailoverCounter;
 use crate::faults::FaultTime;
 use crate::hash::RunHash;
 use crate::host::HostSlot;
-use crate::ledger::{Breach, DeliveryLedger, UnsettledProcess};
+use crate::ledger::{Breach, DeliveryLedger, LedgerMessage, UnsettledProcess};
 use crate::network::{NetworkEvent, SimNetwork};
 use crate::plan::{CastPace, RunPlan};
 use crate::process::{OwnedInput, SimProcess};
@@ -24,7 +24,7 @@ use amcast_core::messages::Frames;
 use amcast_core::trace::TraceEvent;
 use amcast_core::{
     ClusterShape, Config, ConfigError, Entry, Gid, GroupSet, MediumKind, MsgId, Outbox, Output,
-    Pid, Span, Time,
+    PartitionMode, Pid, Span, Time,
 };
 
 /// An event that is due in the harness itself.
@@ -588,8 +588,32 @@ impl<'a> SimulatedRun<'a> {
         still
             && host.is_none_or(|host| all_back && host.is_settled())
             && all_cast()
+            && self.all_together()
             && self.all_fit()
             && self.missing(1).is_empty()
+    }
+
+    /// Whether each component of a partition continues, with an order of its own.
+    pub(crate) fn has_components(&self) -> bool {
+        self.entry.capabilities().partitions == PartitionMode::EveryComponent
+    }
+
+    /// Whether no group is in several components any more: when the faults are over they merge.
+    fn all_together(&self) -> bool {
+        let alive = |p: &Pid| self.procs[p.index()].alive();
+        let is_one = |g| {
+            let mut views = self.cluster.members(g).filter(alive).map(|p| self.ledger.view(p));
+            let first = views.next();
+            views.all(|view| Some(view) == first)
+        };
+        !self.has_components() || self.cluster.all_groups().iter().all(is_one)
+    }
+
+    /// Whether a message is still to come at a process of a component: its own ones, and those that were delivered in the
+    /// view that it is in.
+    fn is_due_in_component(&self, p: Pid, m: &LedgerMessage) -> bool {
+        let own = m.id.sender == p && self.procs[p.index()].standing == m.standing;
+        own || m.view.is_some() && m.view == self.ledger.view(p)
     }
 
     fn all_fit(&self) -> bool {
@@ -606,20 +630,22 @@ impl<'a> SimulatedRun<'a> {
     /// Deliveries that are still to come, at most so many for each process that lives.
     fn missing(&self, most: usize) -> Vec<(Pid, Vec<MsgId>)> {
         let alive = |p: Pid| self.procs[p.index()].alive();
-        let due = |m: &&crate::ledger::LedgerMessage| {
+        let components = self.has_components();
+        let due = |m: &&LedgerMessage| {
             let sender = &self.procs[m.id.sender.index()];
             let owed = m.owed || sender.alive() && sender.standing == m.standing;
             let members = || m.dst.iter().flat_map(|g| self.cluster.members(g));
             // Where agreement is uniform, the dead have a say: a message that only one of them delivered is
             // still to come, however long its successor takes.
             let counts = |p| self.ledger.uniform || alive(p);
-            owed || members().any(|p| counts(p) && m.delivered_by(p))
+            components || owed || members().any(|p| counts(p) && m.delivered_by(p))
         };
         let due: Vec<_> = self.ledger.messages.iter().filter(due).collect();
         let replicas = self.cluster.pids().filter(|&p| alive(p));
         let lacks = replicas.filter_map(|p| {
             let group = self.cluster.group_of(p)?;
             let missing = due.iter().filter(|m| m.dst.contains(group) && !m.delivered_by(p));
+            let missing = missing.filter(|m| !components || self.is_due_in_component(p, m));
             let missing: Vec<_> = missing.take(most).map(|m| m.id).collect();
             (!missing.is_empty()).then_some((p, missing))
         });

@@ -639,7 +639,11 @@ impl<A: Application> Recovery<A> {
     /// Takes what the replica `p` reports.
     pub fn event(&mut self, p: Pid, event: ProtocolEvent) {
         match event {
-            ProtocolEvent::Part(_) | ProtocolEvent::Leads(_) | ProtocolEvent::StorageRecovered => {}
+            ProtocolEvent::Part(_)
+            | ProtocolEvent::Leads(_)
+            | ProtocolEvent::StorageRecovered
+            // Every state stays in force: none is fetched.
+            | ProtocolEvent::Merged { .. } => {}
             ProtocolEvent::Lagging => {
                 let group = self.group(p);
                 self.replicas[group.index()].is_lagging = true;

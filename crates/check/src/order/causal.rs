@@ -24,6 +24,15 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+/// Whether a process may deliver a message without ever delivering one that causally precedes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CausalGaps {
+    /// It may not.
+    Forbidden,
+    /// It may: only of two messages that it delivers the one that precedes comes first.
+    Allowed,
+}
+
 /// Entries `from` up to `to` of the log of `p`.
 struct EntryRange {
     p: u32,
@@ -49,7 +58,7 @@ const CARRIED_BYTES_MAX: usize = 256 << 20;
 /// How many processes are judged in a walk at most: what a message carries stays in near caches.
 const LANES_MAX: usize = 64;
 
-pub(crate) fn causal(x: &Index<'_>) -> PropertyVerdict {
+pub(crate) fn causal(x: &Index<'_>, gaps: CausalGaps) -> PropertyVerdict {
     let runs = schedule(x);
     let mut deliveries = vec![0_u32; x.messages()];
     let entries = || x.logs.iter().flat_map(|log| log.iter());
@@ -60,9 +69,9 @@ pub(crate) fn causal(x: &Index<'_>) -> PropertyVerdict {
     let on_way = on_way_most(x, &runs, &deliveries);
     let lanes = (CARRIED_BYTES_MAX / size_of::<PastReach>() / on_way.max(1)).clamp(1, LANES_MAX);
     for leads in all.chunks(lanes) {
-        let batch = ProcessBatch::new(x, leads);
+        let batch = ProcessBatch::new(x, leads, gaps);
         if let Some((q, m)) = batch.walk(x, &runs, &mut deliveries.clone()) {
-            return explain(x, q, m, &runs);
+            return explain(x, q, m, gaps, &runs);
         }
     }
     PropertyVerdict::Holds
@@ -70,6 +79,7 @@ pub(crate) fn causal(x: &Index<'_>) -> PropertyVerdict {
 
 /// Some of the processes to be judged, together.
 struct ProcessBatch {
+    gaps: CausalGaps,
     leads: Vec<u32>,
     /// Where the deliveries of each message start in `places`, and the end.
     starts: Vec<u32>,
@@ -80,7 +90,7 @@ struct ProcessBatch {
 }
 
 impl ProcessBatch {
-    fn new(x: &Index<'_>, leads: &[u32]) -> Self {
+    fn new(x: &Index<'_>, leads: &[u32], gaps: CausalGaps) -> Self {
         let mut starts = vec![0_u32; x.messages() + 1];
         for &q in leads {
             x.delivered(q).iter().for_each(|&m| starts[m as usize + 1] += 1);
@@ -102,7 +112,7 @@ impl ProcessBatch {
             leads.iter().enumerate().map(meets).fold(0, core::ops::BitOr::bitor)
         };
         let addressed = (0..x.h.sets.len() as u32).map(bits).collect();
-        Self { leads: leads.to_vec(), starts, places, addressed }
+        Self { gaps, leads: leads.to_vec(), starts, places, addressed }
     }
 
     /// Where those who deliver `m` do so.
@@ -166,7 +176,7 @@ impl ProcessBatch {
                 past[lane as usize] = past[lane as usize].max(place);
             }
         }
-        while never != 0 {
+        while never != 0 && self.gaps == CausalGaps::Forbidden {
             past[never.trailing_zeros() as usize] = NEVER;
             never &= never - 1;
         }
@@ -323,7 +333,13 @@ struct Past {
 }
 
 /// Walks up to the cast of `broken` with `q` in mind; the past of each message on the way there.
-fn pasts(x: &Index<'_>, q: u32, broken: u32, runs: &[EntryRange], place: &[u32]) -> Vec<Past> {
+fn pasts(
+    x: &Index<'_>,
+    (q, gaps): (u32, CausalGaps),
+    broken: u32,
+    runs: &[EntryRange],
+    place: &[u32],
+) -> Vec<Past> {
     let nothing = Past { last: NONE, via: NONE };
     let mut past_of = vec![nothing; x.messages()];
     let mut past = vec![nothing; x.logs.len()];
@@ -339,7 +355,8 @@ fn pasts(x: &Index<'_>, q: u32, broken: u32, runs: &[EntryRange], place: &[u32])
                     return past_of;
                 }
             }
-            let own = x.addressed(q, m) && later(m, past_of[m as usize].last);
+            let counts = gaps == CausalGaps::Forbidden || place[m as usize] != NONE;
+            let own = counts && x.addressed(q, m) && later(m, past_of[m as usize].last);
             let last = if own { m } else { past_of[m as usize].last };
             if last != NONE && later(last, mine.last) {
                 *mine = Past { last, via: m };
@@ -350,12 +367,18 @@ fn pasts(x: &Index<'_>, q: u32, broken: u32, runs: &[EntryRange], place: &[u32])
 }
 
 /// The chain from a message that `q` misses to `m`, which it delivers too early.
-fn explain(x: &Index<'_>, q: u32, m: u32, runs: &[EntryRange]) -> PropertyVerdict {
+fn explain(
+    x: &Index<'_>,
+    q: u32,
+    m: u32,
+    gaps: CausalGaps,
+    runs: &[EntryRange],
+) -> PropertyVerdict {
     let mut place = vec![NONE; x.messages()];
     for (n, &m) in x.delivered(q).iter().enumerate() {
         place[m as usize] = n as u32;
     }
-    let past_of = pasts(x, q, m, runs, &place);
+    let past_of = pasts(x, (q, gaps), m, runs, &place);
     let missed = past_of[m as usize].last;
     let mut chain: Vec<u32> = vec![m];
     let mut via = past_of[m as usize].via;

@@ -6,6 +6,7 @@
 //! neighbouring words for each delivery); if it has not, in P N at most, the time of finding a
 //! small counterexample included.
 pub(crate) mod causal;
+pub(crate) mod components;
 pub(crate) mod cycle;
 pub(crate) mod fifo;
 pub(crate) mod prefix;

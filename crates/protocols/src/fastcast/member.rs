@@ -96,7 +96,7 @@ impl FastCastMember {
     pub(super) fn new(set: FastCastSettings) -> Self {
         Self {
             now: Time::ZERO,
-            view: View { id: 0, members: Vec::new() },
+            view: View::new(0, Vec::new()),
             blocked: true,
             own: OutgoingBatches::new(BatchLimits { bytes: usize::MAX, messages: usize::MAX }),
             fresh: false,

@@ -40,7 +40,7 @@ fn unstamped(message: FastCastMessage) -> FastCastMessage {
 }
 
 fn view(id: u64, pids: &[u32]) -> View {
-    View { id, members: pids.iter().map(|&p| GroupMember { pid: Pid(p), life: 0 }).collect() }
+    View::new(id, pids.iter().map(|&p| GroupMember { pid: Pid(p), life: 0 }).collect())
 }
 
 /// Links of 8 Mb/s, a byte in a microsecond; batches of 100 bytes; demand over a millisecond.

@@ -62,7 +62,7 @@ impl LcrMember {
     pub(super) fn new(set: LcrSettings) -> Self {
         Self {
             now: Time::ZERO,
-            view: View { id: 0, members: Vec::new() },
+            view: View::new(0, Vec::new()),
             rank: 0,
             blocked: true,
             own: OutgoingBatches::new(BatchLimits { bytes: usize::MAX, messages: usize::MAX }),

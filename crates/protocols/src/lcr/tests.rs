@@ -28,7 +28,7 @@ use RingAction::{Cast, Deliver, Malformed};
 struct PlayedRingMember(LcrMember);
 
 fn view(id: u64, pids: &[u32]) -> View {
-    View { id, members: pids.iter().map(|&p| GroupMember { pid: Pid(p), life: 0 }).collect() }
+    View::new(id, pids.iter().map(|&p| GroupMember { pid: Pid(p), life: 0 }).collect())
 }
 
 impl PlayedRingMember {

@@ -99,7 +99,7 @@ impl RingPaxosMember {
         let limits = BatchLimits { bytes: set.limits.batch_bytes, messages: usize::MAX };
         Self {
             now: Time::ZERO,
-            view: View { id: 0, members: Vec::new() },
+            view: View::new(0, Vec::new()),
             blocked: true,
             own: OutgoingBatches::new(limits),
             fresh: false,

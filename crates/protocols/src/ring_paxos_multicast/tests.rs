@@ -32,7 +32,7 @@ struct RingPaxosPlay {
 }
 
 fn view(id: u64, pids: &[u32]) -> View {
-    View { id, members: pids.iter().map(|&p| GroupMember { pid: Pid(p), life: 0 }).collect() }
+    View::new(id, pids.iter().map(|&p| GroupMember { pid: Pid(p), life: 0 }).collect())
 }
 
 /// Values of 100 bytes, and three instances at a time.

@@ -36,7 +36,7 @@ impl BroadcastBroadcast {
         Self {
             message,
             number,
-            view: View { id: 0, members: Vec::new() },
+            view: View::new(0, Vec::new()),
             come: BTreeMap::new(),
             numbers: BTreeMap::new(),
             done: 0,

@@ -99,7 +99,7 @@ impl OrderingBase {
         Self {
             set,
             now: Time::ZERO,
-            view: View { id: 0, members: Vec::new() },
+            view: View::new(0, Vec::new()),
             blocked: true,
             own: OutgoingBatches::new(BatchLimits {
                 bytes: set.run_bytes,

@@ -25,7 +25,7 @@ struct OrderingMember<S> {
 }
 
 fn view(id: u64, pids: &[u32]) -> View {
-    View { id, members: pids.iter().map(|&p| GroupMember { pid: Pid(p), life: 0 }).collect() }
+    View::new(id, pids.iter().map(|&p| GroupMember { pid: Pid(p), life: 0 }).collect())
 }
 
 fn setting(me: u32) -> OrderingSettings {

@@ -11,7 +11,9 @@ use crate::layers::outgoing::{BatchLimits, OutgoingBatches};
 use crate::mutant::Mutants;
 use alloc::vec::Vec;
 use amcast_core::codec::{ByteReader, Codec};
-use amcast_core::groupcast::{Grade, Groupcast, GroupcastInput, GroupcastOutput, View};
+use amcast_core::groupcast::{
+    Grade, GroupMember, Groupcast, GroupcastInput, GroupcastOutput, View,
+};
 use amcast_core::step::{Note, ProtocolStatus, WaitReason, WakeReason};
 use amcast_core::{Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolEvent, Span, Time};
 
@@ -89,7 +91,7 @@ impl TotoMember {
         let limits = BatchLimits { bytes: set.batch_bytes, messages: usize::MAX };
         Self {
             now: Time::ZERO,
-            view: View { id: 0, members: Vec::new() },
+            view: View::new(0, Vec::new()),
             rank: 0,
             blocked: true,
             excluded: false,
@@ -161,12 +163,16 @@ impl TotoMember {
     /// Delivers all that is in order.
     fn deliver(&mut self, out: &mut TotoOutbox) {
         while let Some((rank, batch)) = self.order.deliver_next() {
-            let sender = self.view.members[rank].pid;
-            if sender == self.set.me {
-                self.own.delivered(batch.first());
-            }
-            self.delivery.deliver(sender, &batch, out);
+            self.deliver_batch(rank, &batch, out);
         }
+    }
+
+    fn deliver_batch(&mut self, rank: usize, batch: &Batch, out: &mut TotoOutbox) {
+        let sender = self.view.members[rank].pid;
+        if sender == self.set.me {
+            self.own.delivered(batch.first());
+        }
+        self.delivery.deliver(sender, batch, out);
     }
 
     /// A member that owes a vote casts it by itself if no message goes before. One that is on its way may be the vote.
@@ -175,11 +181,32 @@ impl TotoMember {
         self.vote_at = owes.then(|| self.vote_at.unwrap_or(self.now + self.set.vote));
     }
 
-    /// The view is over: no more messages of it arrive anywhere. All survivors have the same ones, and deliver what is left
-    /// of them in the order that they give [ToTo 5.2].
-    fn settle(&mut self, out: &mut TotoOutbox) {
+    /// The view is over: no more messages of it arrive at the members that enter the next one from it. They have the same ones,
+    /// and deliver what is left of them in the order that they give: `Crash` for each member that does not come along [ToTo
+    /// 5.2], and then the same for the rest, whose next message would be the end of the view.
+    fn settle(&mut self, next: &View, out: &mut TotoOutbox) {
+        let comes = |m: &GroupMember| {
+            let rank = next.members.iter().position(|other| other == m);
+            rank.is_some_and(|rank| next.came_from(rank, &self.view))
+        };
+        let along: Vec<bool> = self.view.members.iter().map(comes).collect();
+        if mutants::reorders(self.set.mutants, self.set.me, next) {
+            return self.settle_reversed(out);
+        }
+        for stage in [false, true] {
+            let ranks = (0..along.len()).filter(|&rank| along[rank] == stage);
+            ranks.for_each(|rank| self.order.crash(rank));
+            self.deliver(out);
+        }
+    }
+
+    /// A mutant: what is left is delivered the other way round.
+    fn settle_reversed(&mut self, out: &mut TotoOutbox) {
         (0..self.view.members.len()).for_each(|rank| self.order.crash(rank));
-        self.deliver(out);
+        let mut left: Vec<_> = core::iter::from_fn(|| self.order.deliver_next()).collect();
+        while let Some((rank, batch)) = left.pop() {
+            self.deliver_batch(rank, &batch, out);
+        }
     }
 
     /// A view begins: nothing is pending, and vectors begin anew.
@@ -256,7 +283,7 @@ impl Protocol for TotoMember {
             }
             Input::Wake => self.wake(out),
             Input::Medium(GroupcastInput::View(view)) => {
-                self.settle(out);
+                self.settle(view, out);
                 self.begin(view, out);
             }
             Input::Medium(GroupcastInput::Join(view, state)) => self.join(view, state, out),

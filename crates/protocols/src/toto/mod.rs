@@ -48,9 +48,14 @@
 //! has no room. A member casts at most one message without payload for each round of deliveries. A silent member stops all-ack
 //! until it is excluded; ToTo only where its vote decides.
 //!
+//! # Components
+//! `toto` and `all-ack` continue where a majority of the configured processes is. `toto-partitionable` does in every
+//! component of a partition, as in the paper, down to a process that hears nobody: each component forms an order of its
+//! own, and when components merge they continue with one order, and each member keeps what it has delivered. See
+//! [`crate::layers::vsync`] for the membership, and [`Property::AgreedMulticast`] for what holds then.
+//!
 //! # Deviations
-//! Membership is by a majority of the configured processes; in the paper every component of a partition continues. The
-//! paper keeps acknowledgements that the messages of a network carry anyway, from which vectors follow; here a message
+//! The paper keeps acknowledgements that the messages of a network carry anyway, from which vectors follow; here a message
 //! carries its vector.
 //!
 //! # Read first
@@ -58,7 +63,7 @@
 
 mod member;
 mod message;
-mod mutants;
+pub(crate) mod mutants;
 pub mod order;
 #[cfg(test)]
 mod tests;
@@ -67,7 +72,7 @@ use crate::layers::group_entry::{
     ACK_US, BATCH_BYTES, CastLimits, GroupTransport, PACKET_BYTES, check_group, flight_bytes,
     group_params, group_process, layer_settings, show_packet,
 };
-use crate::layers::vsync::{STREAM_PART_BYTES, VsyncSettings};
+use crate::layers::vsync::{STREAM_PART_BYTES, ViewQuorum, VsyncSettings};
 use crate::mutant::Mutants;
 use alloc::string::String;
 use amcast_core::config::ParamKind;
@@ -75,14 +80,12 @@ use amcast_core::entry::Trials;
 use amcast_core::messages::Lane;
 use amcast_core::parameters::{LANE, PAYLOAD_MAX, WINDOW, WINDOW_BYTES};
 use amcast_core::{
-    About, Assumption, Capabilities, Config, ConfigError, Datagrams, Entry, MediumKind, Param, Pid,
-    Property, ProtocolProcess, Span,
+    About, Assumption, Capabilities, Config, ConfigError, Datagrams, Entry, MediumKind, Param,
+    PartitionMode, Pid, Property, ProtocolProcess, Span,
 };
 use member::{TotoMember, TotoSettings, VoteRule};
 #[cfg(feature = "fuzzing")]
 pub(crate) use message::TotoMessage;
-#[cfg(feature = "mutants")]
-pub(crate) use mutants::TotoMutant;
 
 /// Bytes of a message in a batch besides its payload, and of a count in a vector, at most.
 const ENTRY_BYTES: usize = 64;
@@ -126,8 +129,20 @@ pub struct VotedOrder {
     name: &'static str,
     about: &'static About,
     rule: fn(&Config) -> VoteRule,
+    quorum: ViewQuorum,
     trials: &'static Trials,
 }
+
+/// All rows have these.
+const CAPABILITIES: Capabilities = Capabilities {
+    views: true,
+    state_transfer: true,
+    crash_tolerance: true,
+    suspicion_tolerance: true,
+    early_delivery: true,
+    datagrams: Datagrams::Multicast,
+    ..Capabilities::NONE
+};
 
 macro_rules! about {
     ($params:ident, $paper:literal, $summary:literal) => {
@@ -135,15 +150,7 @@ macro_rules! about {
             summary: $summary,
             paper: $paper,
             medium: MediumKind::Messages,
-            capabilities: Capabilities {
-                views: true,
-                state_transfer: true,
-                crash_tolerance: true,
-                suspicion_tolerance: true,
-                early_delivery: true,
-                datagrams: Datagrams::Multicast,
-                ..Capabilities::NONE
-            },
+            capabilities: CAPABILITIES,
             promises: &[
                 Property::Nuv,
                 Property::Ui,
@@ -168,9 +175,45 @@ pub static TOTO: VotedOrder = VotedOrder {
         "Broadcast in total order from the causal order alone: messages are votes, and a majority decides as a rule; \
          TO(NUA,WNUTO)."
     ),
-    rule: |config| VoteRule::Percent(config.get(&PHI)),
-    trials: &[("phi", &["50", "50", "75", "100"]), ("vote_us", &["100", "0", "2000"])],
+    rule: by_phi,
+    quorum: ViewQuorum::Majority,
+    trials: TOTO_TRIALS,
 };
+
+/// ToTo(phi) in every component of a partition in the catalog.
+pub static TOTO_PARTITIONABLE: VotedOrder = VotedOrder {
+    name: "toto-partitionable",
+    about: &About {
+        summary: "Broadcast by ToTo in every component of a partition, each with an order of its own; components merge, and \
+                  the application reconciles.",
+        paper: "ToTo 5",
+        medium: MediumKind::Messages,
+        capabilities: Capabilities {
+            state_transfer: false,
+            partitions: PartitionMode::EveryComponent,
+            ..CAPABILITIES
+        },
+        promises: &[
+            Property::Nuv,
+            Property::Ui,
+            Property::FifoOrder,
+            Property::ViewSynchrony,
+            Property::AgreedMulticast,
+        ],
+        assumes: &[],
+        params: TOTO_PARAMS,
+    },
+    rule: by_phi,
+    quorum: ViewQuorum::Component,
+    trials: TOTO_TRIALS,
+};
+
+static TOTO_TRIALS: &Trials =
+    &[("phi", &["50", "50", "75", "100"]), ("vote_us", &["100", "0", "2000"])];
+
+fn by_phi(config: &Config) -> VoteRule {
+    VoteRule::Percent(config.get(&PHI))
+}
 
 /// All-ack in the catalog: ToTo's rival, which waits for a vote of each member.
 pub static ALL_ACK: VotedOrder = VotedOrder {
@@ -182,6 +225,7 @@ pub static ALL_ACK: VotedOrder = VotedOrder {
          follows it or one beside it; TO(NUA,WNUTO)."
     ),
     rule: |_| VoteRule::All,
+    quorum: ViewQuorum::Majority,
     trials: &[("vote_us", &["100", "0", "2000"])],
 };
 
@@ -196,7 +240,7 @@ impl Entry for VotedOrder {
 
     fn build(&self, me: Pid, config: &Config) -> Result<ProtocolProcess, ConfigError> {
         check_group(self.name, config)?;
-        Ok(group_process(layer(me, config), TotoMember::new(self.settings(me, config))))
+        Ok(group_process(self.layer(me, config), TotoMember::new(self.settings(me, config))))
     }
 
     fn trials(&self) -> &'static Trials {
@@ -222,21 +266,23 @@ impl VotedOrder {
             mutants: Mutants::of(config),
         }
     }
-}
 
-/// The settings of the layer below.
-fn layer(me: Pid, config: &Config) -> VsyncSettings {
-    let vector = (config.cluster().replicas() + 1) * ENTRY_BYTES;
-    let messages = WINDOW.get(config);
-    // A member may have a batch of each message on the way and a vote for each, in as many parts as the bytes need.
-    let window_bytes =
-        flight_bytes(config, DATAGRAMS_BYTES_MAX) + messages * (vector + ENTRY_BYTES);
-    let batch = config.get(&BATCH_BYTES) as usize + PAYLOAD_MAX.get(config);
-    let limits = CastLimits {
-        window: 2 * messages + window_bytes / STREAM_PART_BYTES,
-        window_bytes,
-        message_bytes: batch + messages * ENTRY_BYTES + vector,
-    };
-    let transport = GroupTransport::of(config, Lane::Datagram);
-    layer_settings(me, config, transport, limits, mutants::broken(Mutants::of(config)))
+    /// The settings of the layer below.
+    fn layer(&self, me: Pid, config: &Config) -> VsyncSettings {
+        let vector = (config.cluster().replicas() + 1) * ENTRY_BYTES;
+        let messages = WINDOW.get(config);
+        // A member may have a batch of each message on the way and a vote for each, in as many parts as the bytes need.
+        let window_bytes =
+            flight_bytes(config, DATAGRAMS_BYTES_MAX) + messages * (vector + ENTRY_BYTES);
+        let batch = config.get(&BATCH_BYTES) as usize + PAYLOAD_MAX.get(config);
+        let limits = CastLimits {
+            window: 2 * messages + window_bytes / STREAM_PART_BYTES,
+            window_bytes,
+            message_bytes: batch + messages * ENTRY_BYTES + vector,
+        };
+        let transport = GroupTransport::of(config, Lane::Datagram);
+        let broken = mutants::broken(Mutants::of(config));
+        let settings = layer_settings(me, config, transport, limits, broken);
+        VsyncSettings { quorum: self.quorum, ..settings }
+    }
 }

@@ -7,6 +7,8 @@ use crate::layers::delivery::DeliveryMutants;
 use crate::layers::vsync::VsyncMutant;
 use crate::mutant;
 use crate::mutant::Mutants;
+use amcast_core::Pid;
+use amcast_core::groupcast::{Component, View};
 
 mutant::mutants! {
     /// Ways to break this protocol.
@@ -32,6 +34,10 @@ mutant::mutants! {
             "A member enters the next view with what it happens to have of the last." breaks [Nua, ViewSynchrony];
         JoinsWithNothing = "joins-with-nothing":
             "A process that joins continues without the state of the others." breaks [Nua];
+        ReordersAtMerge = "reorders-at-merge":
+            "Where components merge some members deliver what is left of their view the other way round." breaks [];
+        NamesUnheard = "names-unheard":
+            "A view names members that do not hear each other, and ends with what its coordinator has." breaks [];
     }
 }
 
@@ -41,6 +47,7 @@ pub(super) fn broken(mutants: Mutants<TotoMutant>) -> Option<VsyncMutant> {
     let of = [
         (TotoMutant::ForgetsTheCut, VsyncMutant::ForgetsTheCut),
         (TotoMutant::JoinsWithNothing, VsyncMutant::JoinsWithNothing),
+        (TotoMutant::NamesUnheard, VsyncMutant::NamesUnheard),
     ];
     of.into_iter().find(|(mutant, _)| mutants.is(*mutant)).map(|(_, broken)| broken)
 }
@@ -49,6 +56,42 @@ pub(super) fn broken(mutants: Mutants<TotoMutant>) -> Option<VsyncMutant> {
 #[cfg(not(feature = "mutants"))]
 pub(super) const fn broken(_: Mutants<TotoMutant>) -> Option<VsyncMutant> {
     None
+}
+
+/// The mutants of each row, and what they are seen to break there.
+#[cfg(feature = "mutants")]
+pub(crate) mod of {
+    use super::TotoMutant;
+    use crate::mutant::{Mutant as _, MutantInfo};
+    use amcast_core::Property::{self, AgreedMulticast, FifoOrder, Nuv, Ui, ViewSynchrony};
+
+    /// A mutant and what it breaks.
+    const fn breaking(mutant: TotoMutant, breaks: &'static [Property]) -> MutantInfo {
+        MutantInfo { breaks, ..TotoMutant::INFO[mutant as usize] }
+    }
+
+    /// Where a majority decides on views.
+    pub(crate) const PRIMARY: &[MutantInfo] =
+        TotoMutant::INFO.split_at(TotoMutant::ReordersAtMerge as usize).0;
+
+    /// Where each component does.
+    pub(crate) const COMPONENTS: &[MutantInfo] = &[
+        breaking(TotoMutant::Hasty, &[AgreedMulticast]),
+        breaking(TotoMutant::Twice, &[Ui]),
+        breaking(TotoMutant::LosesItsOwn, &[Nuv, AgreedMulticast]),
+        breaking(TotoMutant::Overtakes, &[FifoOrder, AgreedMulticast]),
+        breaking(TotoMutant::ForgetsTheCut, &[AgreedMulticast, ViewSynchrony]),
+        breaking(TotoMutant::ReordersAtMerge, &[AgreedMulticast, ViewSynchrony]),
+        breaking(TotoMutant::NamesUnheard, &[AgreedMulticast, ViewSynchrony]),
+    ];
+}
+
+/// Whether a member delivers what is left the other way round as it enters this view.
+pub(super) fn reorders(mutants: Mutants<TotoMutant>, me: Pid, next: &View) -> bool {
+    let merges = |of: &Component| of.origins.iter().any(|origin| *origin != of.origins[0]);
+    mutants.is(TotoMutant::ReordersAtMerge)
+        && me.0 % 2 == 1
+        && next.component.as_ref().is_some_and(merges)
 }
 
 /// The mutants that break deliveries.

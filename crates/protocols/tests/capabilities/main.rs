@@ -8,13 +8,13 @@
 mod observed;
 mod recorder;
 
-use amcast_core::{Capabilities, Datagrams, Durability, Entry, Senders};
+use amcast_core::{Capabilities, Datagrams, Durability, Entry, PartitionMode, Senders};
 use amcast_protocols::catalog::CATALOG;
 use amcast_test_policy::protocol_is_tested;
 use observed::observe;
 use recorder::claiming;
 
-const FIELDS: [&str; 10] = [
+const FIELDS: [&str; 11] = [
     "several_groups",
     "senders",
     "views",
@@ -24,6 +24,7 @@ const FIELDS: [&str; 10] = [
     "crash_tolerance",
     "suspicion_tolerance",
     "early_delivery",
+    "partitions",
     "datagrams",
 ];
 
@@ -46,6 +47,7 @@ fn differences(entry: &'static dyn Entry) -> Vec<&'static str> {
         says.crash_tolerance == is.crash_tolerance,
         says.suspicion_tolerance == is.suspicion_tolerance,
         says.early_delivery == is.early_delivery,
+        says.partitions == is.partitions,
         says.datagrams == is.datagrams,
     ];
     FIELDS.into_iter().zip(same).filter(|(_, same)| !same).map(|(name, _)| name).collect()
@@ -91,6 +93,10 @@ fn opposite(of: &Capabilities) -> Capabilities {
         crash_tolerance: !of.crash_tolerance,
         suspicion_tolerance: !of.suspicion_tolerance,
         early_delivery: !of.early_delivery,
+        partitions: match of.partitions {
+            PartitionMode::PrimaryComponent => PartitionMode::EveryComponent,
+            PartitionMode::EveryComponent => PartitionMode::PrimaryComponent,
+        },
         datagrams: match of.datagrams {
             Datagrams::Never => Datagrams::Multicast,
             Datagrams::Unicast | Datagrams::Multicast => Datagrams::Never,

@@ -8,8 +8,8 @@ use amcast_check::{History, check};
 use amcast_core::parameters::{LANE, PacketLane};
 use amcast_core::trace::TraceEvent;
 use amcast_core::{
-    Capabilities, Config, Datagrams, Durability, Entry, Gid, GroupSet, Pid, RawConfig, Senders,
-    Span, Time,
+    Capabilities, Config, Datagrams, Durability, Entry, Gid, GroupSet, PartitionMode, Pid,
+    RawConfig, Senders, Span, Time,
 };
 use amcast_protocols::trial;
 use amcast_sim::chooser::Chooser;
@@ -22,6 +22,7 @@ const SEEDS: u64 = 40;
 /// The behaviour of the entry when it is run.
 pub(crate) fn observe(entry: &'static dyn Entry) -> Capabilities {
     let durability = durability(entry);
+    let partitions = partitions(entry);
     Capabilities {
         several_groups: several_groups(entry),
         senders: senders(entry),
@@ -30,8 +31,9 @@ pub(crate) fn observe(entry: &'static dyn Entry) -> Capabilities {
         durability,
         state_transfer: state_transfer(entry, durability),
         crash_tolerance: crash_tolerance(entry),
-        suspicion_tolerance: suspicion_tolerance(entry),
+        suspicion_tolerance: suspicion_tolerance(entry, partitions),
         early_delivery: early_delivery(entry),
+        partitions,
         datagrams: datagrams(entry),
     }
 }
@@ -188,7 +190,7 @@ fn crash_tolerance(entry: &'static dyn Entry) -> bool {
 
 /// Whether all promises are kept where one replica is partitioned away for a while: it and the others take each other for
 /// failed, and all of them work.
-fn suspicion_tolerance(entry: &'static dyn Entry) -> bool {
+fn suspicion_tolerance(entry: &'static dyn Entry, partitions: PartitionMode) -> bool {
     let config = one_group(entry);
     let all: Vec<Pid> = config.cluster().members(Gid(0)).collect();
     let others = all.iter().copied().skip(1);
@@ -197,7 +199,8 @@ fn suspicion_tolerance(entry: &'static dyn Entry) -> bool {
     let faults = apart.map(|(to, of)| Fault::Suspicion { to, of, span });
     let faults = faults.chain([Fault::Partition { side: vec![all[0]], both: true, span }]);
     let strikes = faults.map(|fault| Strike { at: FaultTime::Time(Time(500_000)), fault });
-    let (claimed, _) = claiming(entry, Capabilities::NONE);
+    // The simulator expects deliveries in all components, or in one.
+    let (claimed, _) = claiming(entry, Capabilities { partitions, ..Capabilities::NONE });
     let settings = RunSettings { messages: 60, ..settings() };
     let mut plan = RunPlan::draw(claimed, &config, &settings, &mut Chooser::seeded(1));
     plan.strikes.extend(strikes);
@@ -218,6 +221,32 @@ fn early_delivery(entry: &'static dyn Entry) -> bool {
     };
     run(claimed, &one_group(entry), &settings(), 0, &mut hear).expect("the cluster is built");
     early > 0
+}
+
+/// Which components of a partitioned group continue: one replica hears nobody for long, and it and the others deliver
+/// messages of their own meanwhile, or not.
+fn partitions(entry: &'static dyn Entry) -> PartitionMode {
+    let config = one_group(entry);
+    let all: Vec<Pid> = config.cluster().members(Gid(0)).collect();
+    let (claimed, _) = claiming(entry, Capabilities::NONE);
+    let faulty = Some(Span::millis(200));
+    let settings = RunSettings { messages: 200, faulty, ..settings() };
+    let mut plan = RunPlan::draw(claimed, &config, &settings, &mut Chooser::seeded(1));
+    let fault = Fault::Partition { side: vec![all[0]], both: true, span: Span::millis(200) };
+    plan.strikes.push(Strike { at: FaultTime::Time(Time::ZERO), fault });
+    let mut delivers = vec![false; config.cluster().processes()];
+    let mut hear = |event: &TraceEvent<'_>| {
+        if let TraceEvent::Deliver { t, p, m } = event
+            && *t < Time::ZERO + Span::millis(200)
+        {
+            delivers[p.index()] |= (m.sender == all[0]) == (*p == all[0]);
+        }
+    };
+    run_plan(claimed, &config, plan, 0, &mut hear).expect("the cluster is built");
+    match all.len() > 1 && all.iter().all(|p| delivers[p.index()]) {
+        true => PartitionMode::EveryComponent,
+        false => PartitionMode::PrimaryComponent,
+    }
 }
 
 /// The messages that are sent as datagrams, with packets asked to travel on any transport.

@@ -166,6 +166,9 @@ fn reported(event: ProtocolEvent) -> Option<String> {
         ProtocolEvent::ViewEntered { number, members, .. } => {
             format!("enters view {number} of {} members", members.count_ones())
         }
+        ProtocolEvent::Merged { from, members, .. } => {
+            format!("merges with {} members of view {from}", members.count_ones())
+        }
         ProtocolEvent::Excluded(view) => format!("is excluded since view {view}"),
         ProtocolEvent::Left(view) => format!("has left: view {view} is without it"),
         ProtocolEvent::MayStop(_) => "may stop, and need not leave before".to_string(),

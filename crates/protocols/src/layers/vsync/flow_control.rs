@@ -81,6 +81,11 @@ impl FlowControl {
         if self.deadline(group) > now {
             return;
         }
+        if group.has_components() {
+            // Nobody would let it in again before it has joined a view of others.
+            self.ask_at = Time::NEVER;
+            return;
+        }
         self.ask_at = now + group.settings.retry;
         if PrimaryComponent(group).can_spare_this() {
             if self.join_at <= now {

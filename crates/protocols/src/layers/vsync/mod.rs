@@ -6,7 +6,8 @@
 //! The laws of [`amcast_core::groupcast`], with *primary component* membership: there is one chain
 //! of views, each agreed by a majority of the configured processes, and only in its latest view
 //! the group makes progress. A member without a majority in it hands nothing over, takes no submissions, and continues
-//! when it hears one again.
+//! when it hears one again. Or, with [`ViewQuorum::Component`], *partitionable* membership: every component of a partition
+//! continues in views of its own, and components merge; see `agreement/component/`.
 //!
 //! # Assumptions
 //! For safety: streams or datagrams that may lose, double, delay and reorder, crashes with loss of
@@ -107,7 +108,7 @@ pub(crate) use casts::STREAM_PART_BYTES;
 pub use packet::VsyncPacket;
 pub use settings::{Dissemination, ViewQuorum, VsyncMutant, VsyncSettings};
 
-use agreement::{NONSENSE, PrimaryComponent, ViewAgreement};
+use agreement::{Agreement, ComponentAgreement, NONSENSE, PrimaryComponent};
 use alloc::vec::Vec;
 use amcast_core::codec::Codec;
 use amcast_core::groupcast::{Groupcast, GroupcastInput};
@@ -136,7 +137,7 @@ pub struct Vsync<M: core::fmt::Debug + 'static, P> {
     taken: Vec<Output<Groupcast<M>>>,
     group: GroupMembership,
     casts: CastTransport,
-    agreement: ViewAgreement,
+    agreement: Agreement,
     transfer: JoinTransfer,
     flow: FlowControl,
     post: OutgoingPackets,
@@ -154,7 +155,7 @@ where
             inner_out: Outbox::default(),
             taken: Vec::new(),
             casts: CastTransport::new(&settings),
-            agreement: ViewAgreement::new(),
+            agreement: Agreement::new(&settings),
             transfer: JoinTransfer::new(),
             flow: FlowControl::new(settings.full),
             post: OutgoingPackets::new(&settings),
@@ -164,8 +165,14 @@ where
 
     fn start(&mut self, incarnation: u32, out: &mut Outbox<Messages<VsyncPacket>>) {
         self.group.begin_life(u64::from(incarnation) << 32);
-        self.agreement.start(incarnation == 0);
-        if incarnation > 0 {
+        let is_alone = self.group.has_components() && incarnation > 0;
+        if is_alone {
+            let name = ComponentAgreement::first_name(self.group.me(), incarnation);
+            self.group.begin_alone(name);
+            self.casts.begin_view(name.number(), &self.group.settings);
+        }
+        self.agreement.start(incarnation == 0, self.group.view.id);
+        if incarnation > 0 && !is_alone {
             out.event(ProtocolEvent::Lagging);
             return;
         }
@@ -239,7 +246,10 @@ where
                 let request = CutRequest { from, view, sender, after, upto };
                 self.casts.on_fetch(request, &mut self.post);
             }
-            PacketItem::Decide(decision) => self.learn(decision, out),
+            // Where each component decides for itself, nobody decides for all.
+            PacketItem::Decide(decision) if !self.group.has_components() => {
+                self.learn(decision, out);
+            }
             PacketItem::Ask { view } => {
                 self.transfer.on_ask(&self.group, from, view, &mut self.post);
             }
@@ -332,7 +342,10 @@ where
     /// Tells all that this process lives, and what it has.
     fn show_life(&mut self) {
         self.casts.acks.along();
-        self.group.report_unheard(&mut self.post);
+        match self.group.has_components() {
+            true => self.agreement.show(&self.group, &mut self.post),
+            false => self.group.report_unheard(&mut self.post),
+        }
         let group = &self.group;
         let (view, fit) = (group.decision.view.id, group.is_fit());
         if group.beats_to_group() {

@@ -1,6 +1,9 @@
 //! Messages between processes: items, gathered into packets.
 
-use super::agreement::{PromiserStatus, ViewBallot, ViewDecision, ViewProposal};
+use super::agreement::{
+    ComponentCut, ComponentProposal, ComponentStatus, HearingReport, PromiserStatus, ViewBallot,
+    ViewDecision, ViewProposal,
+};
 use super::casts::RetainedCast;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -66,6 +69,16 @@ pub(super) enum PacketItem {
     Forward { view: u64, link: u64, sender: Pid, number: u64, kept: RetainedCast },
     /// On the second lap: all members have the casts of `sender` up to this one. A message for the receiver alone, too.
     Stable { view: u64, link: u64, sender: Pid, number: u64 },
+    /// A coordinator asks the receiver to take in no more casts, for a view of this name.
+    Gather { name: u64 },
+    /// The answer.
+    Gathered { name: u64, status: ComponentStatus },
+    /// The view that the coordinator of a component installs.
+    Install(ComponentProposal),
+    /// The sender has answered the coordinator of a larger name, which is this one.
+    Outdated { name: u64 },
+    /// By pid, the last report that the sender has of which processes each hears, and in which view it is.
+    Hears { reports: Vec<HearingReport> },
 }
 
 /// Added to the byte that says what it is, where the next one continues it.
@@ -117,6 +130,9 @@ impl PacketItem {
                 Self::Ack { have, .. } => have.len() * COUNT_BYTES,
                 Self::AckAll { have, .. } => have.len() * COUNT_BYTES * 2,
                 Self::Promise { .. } | Self::Accept { .. } | Self::Decide(_) => 256,
+                Self::Gathered { .. } => 64,
+                Self::Hears { reports } => reports.len() * 28,
+                Self::Install(proposal) => 64 + proposal.cuts.len() * 128,
                 _ => 0,
             }
     }
@@ -206,13 +222,13 @@ mod view {
     use amcast_core::codec::{ByteReader, Codec, CodecError};
     use amcast_core::groupcast::View;
 
-    pub(super) fn encode(View { id, members }: &View, to: &mut Vec<u8>) {
+    pub(super) fn encode(View { id, members, .. }: &View, to: &mut Vec<u8>) {
         id.encode(to);
         super::members::encode(members, to);
     }
 
     pub(super) fn decode(from: &mut ByteReader<'_>) -> Result<View, CodecError> {
-        Ok(View { id: Codec::decode(from)?, members: super::members::decode(from)? })
+        Ok(View::new(Codec::decode(from)?, super::members::decode(from)?))
     }
 }
 
@@ -220,6 +236,10 @@ messages! {
     struct ViewBallot { round, pid }
     struct ViewProposal { members with members, cut with short }
     struct ViewDecision { view with view, cut with short }
+    struct HearingReport { life, version, view, hears }
+    struct ComponentStatus { view, hears, have with counts }
+    struct ComponentCut { view, cut with counts, holders with short }
+    struct ComponentProposal { name, members with members, origins with short, cuts with short }
     struct VsyncPacket { life, items with short }
     part of enum PacketItem by hand (Cast, To) {
         4 => Ack { view, fit, gap, had, have with counts },
@@ -239,6 +259,11 @@ messages! {
         22 => Unheard { processes },
         23 => Forward { view, link, sender, number, kept },
         24 => Stable { view, link, sender, number },
+        25 => Gather { name },
+        26 => Gathered { name, status },
+        27 => Install(proposal),
+        28 => Outdated { name },
+        29 => Hears { reports with short },
     }
 }
 
@@ -323,13 +348,33 @@ mod tests {
     use super::*;
     use amcast_core::groupcast::{GroupMember, View};
 
+    /// Those of the agreement within a component.
+    fn of_components() -> Vec<PacketItem> {
+        let end = ComponentCut { view: 3, cut: alloc::vec![4, 300], holders: alloc::vec![Pid(1)] };
+        let installed = ComponentProposal {
+            name: 1 << 40,
+            members: alloc::vec![GroupMember { pid: Pid(2), life: 7 }],
+            origins: alloc::vec![3],
+            cuts: alloc::vec![end],
+        };
+        let report = HearingReport { life: 1 << 32, version: 4, view: 9, hears: 5 };
+        let status = ComponentStatus { view: 3, hears: 5, have: alloc::vec![0, 300] };
+        alloc::vec![
+            PacketItem::Gather { name: 9 },
+            PacketItem::Gathered { name: 9, status },
+            PacketItem::Install(installed),
+            PacketItem::Outdated { name: 10 },
+            PacketItem::Hears { reports: alloc::vec![report] },
+        ]
+    }
+
     fn all() -> Vec<PacketItem> {
         let ballot = ViewBallot { round: 3, pid: Pid(1) };
         let members =
             alloc::vec![GroupMember { pid: Pid(2), life: 7 }, GroupMember { pid: Pid(0), life: 0 }];
         let proposal = ViewProposal { members: members.clone(), cut: alloc::vec![4, 5] };
         let bytes: Arc<[u8]> = Arc::from(&b"abc"[..]);
-        let view = View { id: 9, members };
+        let view = View::new(9, members);
         let standing = PromiserStatus::Member { fit: true, have: alloc::vec![1] };
         let kept = RetainedCast { grade: Grade::Plain, more: true, bytes: bytes.clone() };
         let cast = |grade, more| {
@@ -383,7 +428,7 @@ mod tests {
 
     #[test]
     fn every_item_reads_back_and_no_shortened_packet_does() {
-        let packet = VsyncPacket { life: 1 << 40, items: all() };
+        let packet = VsyncPacket { life: 1 << 40, items: [all(), of_components()].concat() };
         let mut bytes = Vec::new();
         packet.encode(&mut bytes);
         let mut reader = ByteReader::new(&bytes);
@@ -411,7 +456,7 @@ mod tests {
 
     #[test]
     fn strange_tags_are_refused() {
-        for tag in [0, 17, 25, PART, PART + 4, PART + 17, 2 * PART + 1, 255] {
+        for tag in [0, 17, 30, PART, PART + 4, PART + 17, 2 * PART + 1, 255] {
             let bytes = [tag; 64];
             assert!(PacketItem::decode(&mut ByteReader::new(&bytes)).is_err(), "{tag}");
         }

@@ -21,6 +21,9 @@ pub enum Dissemination {
 pub enum ViewQuorum {
     /// A majority of the configured processes: a wrong suspicion costs a change of views, and no partition makes two orders.
     Majority,
+    /// None: the processes that hear each other, and no other ones, agree on a view of their own, in each component of a
+    /// partition [ToTo 5]. Then processes that live need not deliver the same.
+    Component,
     /// All members of the view that have not failed, however few they are [FastCast 3.4, figure 3]. A member that lives and
     /// counts as failed makes a second order: this needs a perfect failure detector.
     Survivors,
@@ -81,6 +84,9 @@ pub enum VsyncMutant {
     ForgetsTheCut,
     /// A joiner delivers without waiting for the state.
     JoinsWithNothing,
+    /// A coordinator of a component names also processes that do not hear each other, and ends their view with what it has
+    /// itself.
+    NamesUnheard,
     /// A joiner lets its driver believe any source of a state, whether it continues or not.
     BelievesAnybody,
 }

@@ -11,6 +11,7 @@ use amcast_core::messages::{self, Lane};
 use amcast_core::step::Submission;
 use amcast_core::{ProtocolEvent, Span, StateSource};
 
+mod components;
 mod full;
 mod ring;
 
@@ -644,7 +645,7 @@ fn what_an_oracle_said_outlives_a_late_decision_and_ends_when_the_process_is_hea
     // It was reborn and joined through another member, and has died again since.
     let life = 1 << 32;
     let members = [(0, 0), (1, 0), (2, life)].map(|(p, life)| GroupMember { pid: Pid(p), life });
-    let view = View { id: 1, members: members.to_vec() };
+    let view = View::new(1, members.to_vec());
     let decide = PacketItem::Decide(ViewDecision { view, cut: alloc::vec![0; 3] });
     let packet = VsyncPacket { life: 0, items: alloc::vec![decide] };
     assert!(

@@ -26,11 +26,17 @@ where
             match request {
                 AgreementStep::Block(waiting) => {
                     self.block(out);
+                    self.stay_blocked();
                     let log = &self.casts.log;
                     next = self.agreement.blocked(&self.group, log, waiting, &mut self.post);
                 }
                 AgreementStep::Fetch(cut) => self.casts.need(cut, self.group.now),
                 AgreementStep::Decided(decision) => self.learn(decision, out),
+                AgreementStep::Install(decision) => self.install(decision, out),
+                AgreementStep::Released(decision) => {
+                    self.group.decision = decision;
+                    self.go(out);
+                }
             }
         }
     }
@@ -57,6 +63,28 @@ where
         }
         self.group.phase = ViewPhase::Blocked;
         self.casts.block();
+    }
+
+    /// This process does not enter the view that it was about to enter, whose casts it cannot get. Where a majority decides
+    /// nobody asks for that.
+    fn stay_blocked(&mut self) {
+        if self.group.phase == ViewPhase::Entering {
+            self.group.phase = ViewPhase::Blocked;
+            self.casts.forget_cut();
+        }
+    }
+
+    /// The coordinator of the component installs a view with this process.
+    fn install(&mut self, decision: ViewDecision, out: &mut Outbox<Messages<VsyncPacket>>) {
+        let me = self.group.me();
+        for member in decision.view.members.iter().filter(|m| m.pid != me) {
+            self.group.learn_incarnation(member.pid, member.life);
+        }
+        let cut = decision.cut.clone();
+        self.group.decision = decision;
+        self.group.phase = ViewPhase::Entering;
+        self.casts.need(cut, self.group.now);
+        self.enter_if_complete(out);
     }
 
     /// A view was decided.
@@ -145,6 +173,7 @@ where
             self.tell(Input::Medium(GroupcastInput::View(&view)), out);
         }
         out.event(self.group.view_entered(Some(&before)));
+        self.group.merged(&before).for_each(|event| out.event(event));
         if !self.transfer.has_begun() {
             self.transfer.seek_base(self.group.now);
             out.event(ProtocolEvent::Lagging);
@@ -165,6 +194,6 @@ where
         }
         let (group, agreement) = (&self.group, &self.agreement);
         let known = |sender, upto| agreement.known_holder(group, sender, upto);
-        self.casts.fetch_needed(group, known, agreement.coordinator(), &mut self.post);
+        self.casts.fetch_needed(group, known, agreement.coordinator(group), &mut self.post);
     }
 }

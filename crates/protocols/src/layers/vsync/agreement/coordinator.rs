@@ -338,7 +338,7 @@ impl ViewAgreement {
             return None;
         }
         let ViewProposal { members, cut } = change.proposal.clone()?;
-        let view = View { id: instance(group), members };
+        let view = View::new(instance(group), members);
         let decision = ViewDecision { view, cut };
         group.peers().for_each(|to| post.push(to, PacketItem::Decide(decision.clone())));
         Some(AgreementStep::Decided(decision))

@@ -1,5 +1,8 @@
-//! The agreement on the next view: who is in it, and where the present one is cut. One instance of Paxos a
-//! view, in which all configured processes vote.
+//! The agreement on the next view: who is in it, and where the present one is cut. There are two kinds ([`Agreement`]),
+//! and nothing else of the layer differs between them: that of the primary component ([`ViewAgreement`]), and one in each
+//! component of a partition (`component/`).
+//!
+//! The primary component: one instance of Paxos a view, in which all configured processes vote.
 //!
 //! It sees the [`GroupMembership`] and counts of casts, sends messages of its own, and asks the layer for three things
 //! ([`AgreementStep`]): to take in no more casts, to fetch casts up to a cut, and to enter a view that is decided. The
@@ -18,10 +21,14 @@
 //! ```
 
 mod acceptor;
+mod component;
 mod coordinator;
 mod primary;
 mod proposal;
 
+pub(crate) use component::{
+    ComponentAgreement, ComponentCut, ComponentProposal, ComponentStatus, HearingReport,
+};
 pub(crate) use primary::PrimaryComponent;
 #[cfg(test)]
 pub(super) use primary::holds_linked;
@@ -31,6 +38,7 @@ use super::casts::CastLog;
 use super::membership::{GroupMembership, ViewPhase};
 use super::packet::PacketItem;
 use super::packing::OutgoingPackets;
+use super::{ViewQuorum, VsyncSettings};
 use acceptor::{ViewAcceptor, VoteRequest};
 use alloc::vec::Vec;
 use amcast_core::{Pid, Span, Time};
@@ -58,6 +66,10 @@ pub(crate) enum AgreementStep {
     Fetch(Vec<u64>),
     /// This view is decided.
     Decided(ViewDecision),
+    /// The coordinator of a component installs this view, with this process.
+    Install(ViewDecision),
+    /// The coordinator of a component installs this view, without this process, which leaves.
+    Released(ViewDecision),
 }
 
 /// The message that waits until this process takes in no more casts.
@@ -69,6 +81,146 @@ pub(crate) enum BlockedFor {
     Promise(Pid),
     /// The acceptance of a proposal of this coordinator.
     Acceptance(Pid, ViewProposal),
+    /// The own question to a component.
+    Gather,
+    /// The answer to this coordinator of a component.
+    Answer(Pid),
+}
+
+/// The agreement on the next view, of either kind.
+#[derive(Debug)]
+pub(crate) enum Agreement {
+    /// A majority decides, so that the views are one chain.
+    Primary(ViewAgreement),
+    /// Each component decides for itself.
+    Component(ComponentAgreement),
+}
+
+impl Agreement {
+    /// Before the start.
+    pub(crate) fn new(settings: &VsyncSettings) -> Self {
+        match settings.quorum {
+            ViewQuorum::Component => Self::Component(ComponentAgreement::new(settings.processes)),
+            ViewQuorum::Majority | ViewQuorum::Survivors => Self::Primary(ViewAgreement::new()),
+        }
+    }
+
+    /// This process starts, for the first time or again, in its first view.
+    pub(crate) const fn start(&mut self, is_first: bool, view: u64) {
+        match self {
+            Self::Primary(primary) => primary.start(is_first),
+            Self::Component(component) => component.start(view),
+        }
+    }
+
+    /// When there is something to do.
+    pub(crate) fn deadline(&self, group: &GroupMembership) -> Time {
+        match self {
+            Self::Primary(primary) => primary.deadline(group),
+            Self::Component(component) => component.deadline(group),
+        }
+    }
+
+    /// Whether no change of views is under way, and nobody knows of a reason for one.
+    pub(crate) fn rests(&self, group: &GroupMembership) -> bool {
+        match self {
+            Self::Primary(primary) => primary.rests(group),
+            Self::Component(component) => component.rests(group),
+        }
+    }
+
+    /// The part of a round that nobody asked for.
+    pub(crate) fn coordinate(
+        &mut self,
+        group: &GroupMembership,
+        log: &CastLog,
+        post: &mut OutgoingPackets,
+    ) -> Option<AgreementStep> {
+        match self {
+            Self::Primary(primary) => primary.coordinate(group, log, post),
+            Self::Component(component) => component.coordinate(group, post),
+        }
+    }
+
+    /// A message of the agreement arrived, sent to its coordinator or by it.
+    pub(crate) fn take(
+        &mut self,
+        group: &GroupMembership,
+        from: Pid,
+        item: PacketItem,
+        post: &mut OutgoingPackets,
+    ) -> Option<AgreementStep> {
+        match self {
+            Self::Primary(primary) => primary.take(group, from, item, post),
+            Self::Component(component) => component.take(group, from, item, post),
+        }
+    }
+
+    /// This process takes in no more casts of the view: it sends the message that waited for that.
+    pub(crate) fn blocked(
+        &mut self,
+        group: &GroupMembership,
+        log: &CastLog,
+        waiting: BlockedFor,
+        post: &mut OutgoingPackets,
+    ) -> Option<AgreementStep> {
+        match (self, waiting) {
+            (Self::Component(component), BlockedFor::Gather) => component.ask(group, log, post),
+            (Self::Component(component), BlockedFor::Answer(to)) => {
+                component.answer(group, log, to, post);
+            }
+            (Self::Component(_), _) => {}
+            (Self::Primary(primary), waiting) => return primary.blocked(group, log, waiting, post),
+        }
+        None
+    }
+
+    /// A view of the primary component was decided, with or without this process.
+    pub(crate) fn conclude(&mut self, decision: &ViewDecision, names_me: bool) {
+        if let Self::Primary(primary) = self {
+            primary.conclude(decision, names_me);
+        }
+    }
+
+    /// The decision, if a majority has accepted the proposal of this process.
+    pub(crate) fn decide_if_accepted(
+        &self,
+        group: &GroupMembership,
+        post: &mut OutgoingPackets,
+    ) -> Option<AgreementStep> {
+        match self {
+            Self::Primary(primary) => primary.decide_if_accepted(group, post),
+            Self::Component(_) => None,
+        }
+    }
+
+    /// A process that is known to have the casts of `sender` up to this one.
+    pub(crate) fn known_holder(
+        &self,
+        group: &GroupMembership,
+        sender: Pid,
+        upto: u64,
+    ) -> Option<Pid> {
+        match self {
+            Self::Primary(primary) => primary.known_holder(group, sender, upto),
+            Self::Component(component) => component.known_holder(group, sender),
+        }
+    }
+
+    /// A process that is likely to have all casts with which the view ends.
+    pub(crate) fn coordinator(&self, group: &GroupMembership) -> Pid {
+        match self {
+            Self::Primary(primary) => primary.coordinator(),
+            Self::Component(_) => group.me(),
+        }
+    }
+
+    /// Tells all with a heartbeat what the others need to agree.
+    pub(crate) fn show(&mut self, group: &GroupMembership, post: &mut OutgoingPackets) {
+        if let Self::Component(component) = self {
+            component.show(group, post);
+        }
+    }
 }
 
 /// The view that is voted on.
@@ -185,6 +337,7 @@ impl ViewAgreement {
             BlockedFor::Acceptance(to, proposal) => {
                 return self.accept(group, log, to, proposal, post);
             }
+            BlockedFor::Gather | BlockedFor::Answer(_) => {}
         }
         None
     }

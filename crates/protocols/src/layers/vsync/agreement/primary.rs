@@ -83,7 +83,7 @@ impl PrimaryComponent<'_> {
         match self.0.settings.quorum {
             ViewQuorum::Majority => self.0.settings.processes / 2 + 1,
             // Besides, no member that lives may be missing.
-            ViewQuorum::Survivors => 1,
+            ViewQuorum::Survivors | ViewQuorum::Component => 1,
         }
     }
 
@@ -91,7 +91,7 @@ impl PrimaryComponent<'_> {
     pub(crate) const fn holders(self) -> usize {
         match self.0.settings.quorum {
             ViewQuorum::Majority => self.quorum(),
-            ViewQuorum::Survivors => self.0.members.len(),
+            ViewQuorum::Survivors | ViewQuorum::Component => self.0.members.len(),
         }
     }
 

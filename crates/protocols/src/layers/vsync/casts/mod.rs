@@ -224,6 +224,11 @@ impl CastTransport {
         self.recovery.forget_cut();
     }
 
+    /// The view ends otherwise than it was about to.
+    pub(crate) fn forget_cut(&mut self) {
+        self.recovery.forget_cut();
+    }
+
     /// The view has ended, and another one begins at once: the casts are kept for those that miss them.
     pub(crate) fn keep_for_others(&mut self, settings: &VsyncSettings) {
         let fresh = CastLog::new(self.log.view, settings.processes, settings.window());

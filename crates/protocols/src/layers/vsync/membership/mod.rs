@@ -10,9 +10,10 @@ pub(crate) use peers::PeerStates;
 use super::agreement::ViewDecision;
 use super::packet::PacketItem;
 use super::packing::OutgoingPackets;
-use super::{Dissemination, VsyncMutant, VsyncSettings};
+use super::{Dissemination, ViewQuorum, VsyncMutant, VsyncSettings};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use amcast_core::groupcast::{GroupMember, View};
+use amcast_core::groupcast::{Component, GroupMember, View, ViewName};
 use amcast_core::{Pid, ProtocolEvent, Time};
 
 /// The phase of this process towards its view.
@@ -169,7 +170,7 @@ impl GroupMembership {
         let n = settings.processes;
         let members: Vec<Pid> = (0..n as u32).map(Pid).collect();
         let first = members.iter().map(|&pid| GroupMember { pid, life: 0 }).collect();
-        let view = View { id: 0, members: first };
+        let view = View::new(0, first);
         Self {
             now: Time::ZERO,
             life: 0,
@@ -306,20 +307,57 @@ impl GroupMembership {
     pub(crate) fn view_entered(&self, before: Option<&View>) -> ProtocolEvent {
         let me = self.peers.incarnation(self.me());
         let before = before.filter(|view| view.members.contains(&me));
-        let bits = |of: &dyn Fn(&GroupMember) -> bool| {
-            let members = self.view.members.iter().filter(|m| of(m));
-            members.fold(0_u32, |bits, m| bits | 1 << m.pid.0)
-        };
-        let stays = |m: &GroupMember| before.is_some_and(|view| view.members.contains(m));
+        let stays = |rank: usize| before.is_some_and(|view| self.view.came_from(rank, view));
         let number = self.view.id;
-        let members = bits(&|_| true);
-        let continuing = bits(&stays);
+        let members = self.bits(|_| true);
+        let continuing = self.bits(stays);
         ProtocolEvent::ViewEntered { number, members, continuing }
     }
 
-    /// A peer knows of no view after `view`: it receives the decision.
+    /// The members of the view whose ranks are such, a bit each by pid.
+    fn bits(&self, of: impl Fn(usize) -> bool) -> u32 {
+        let ranks = (0..self.members.len()).filter(|&rank| of(rank));
+        ranks.fold(0_u32, |bits, rank| bits | 1 << self.members[rank].0)
+    }
+
+    /// The reports of the components that the view just entered merges with the one in which this process was, in the
+    /// order of the views from which their members come.
+    pub(crate) fn merged(&self, before: &View) -> impl Iterator<Item = ProtocolEvent> + use<'_> {
+        let view = self.view.id;
+        let own = before.id;
+        let origins: &[u64] = self.view.component.as_ref().map_or(&[], |of| &of.origins);
+        let others: BTreeSet<u64> = origins.iter().copied().filter(|&from| from != own).collect();
+        others.into_iter().map(move |from| {
+            let members = self.bits(|rank| origins[rank] == from);
+            ProtocolEvent::Merged { view, from, members }
+        })
+    }
+
+    /// Whether each component of a partition continues.
+    pub(crate) fn has_components(&self) -> bool {
+        self.settings.quorum == ViewQuorum::Component
+    }
+
+    /// This process has started again, has forgotten the others, and is in a view of its own.
+    pub(crate) fn begin_alone(&mut self, name: ViewName) {
+        // It comes from nowhere: from the view itself.
+        let origins = alloc::vec![name.number()];
+        let component = Component { origins, primary: self.is_majority(1) };
+        let members = alloc::vec![self.myself()];
+        self.view = View { component: Some(component), ..View::new(name.number(), members) };
+        self.members = alloc::vec![self.me()];
+        self.decision = ViewDecision { view: self.view.clone(), cut: Vec::new() };
+    }
+
+    /// Whether so many are a majority of the configured processes.
+    pub(crate) const fn is_majority(&self, members: usize) -> bool {
+        members > self.settings.processes / 2
+    }
+
+    /// A peer knows of no view after `view`: it receives the decision. Where each component has views of its own the view
+    /// of one is none of the other's.
     pub(crate) fn catch_up(&self, peer: Pid, view: u64, post: &mut OutgoingPackets) {
-        if view < self.decision.view.id {
+        if !self.has_components() && view < self.decision.view.id {
             post.push(peer, PacketItem::Decide(self.decision.clone()));
         }
     }
