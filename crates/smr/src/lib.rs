@@ -6,8 +6,9 @@
 //!
 //! Read [`machine`], [`envelope`], then [`executor`]: its head says why parallel execution is linearizable. Then [`stream`]
 //! (a snapshot in pieces), [`digest`] (how replicas compare their states), [`parts`] (commands that are larger than a message)
-//! and [`state_machine`] (a machine that is one state for each shard). [`early`] executes commands before their place is decided. [`application`] is the interface to a node, and
-//! [`recovery`] gets the application's state back after a crash.
+//! and [`state_machine`] (a machine that is one state for each shard). [`early`] executes commands before their place
+//! is decided, and [`reconcile`] runs a machine where every component of a partition continues. [`application`] is the
+//! interface to a node, and [`recovery`] gets the application's state back after a crash.
 //!
 //! No socket, file or clock is seen here. The only threads are those of `executor/pool.rs`, which run commands that do not
 //! conflict.
@@ -22,6 +23,7 @@ pub mod hash;
 pub mod machine;
 pub mod metrics;
 pub mod parts;
+pub mod reconcile;
 pub mod recovery;
 pub mod state_machine;
 pub mod stream;
@@ -35,4 +37,5 @@ pub use executor::{
 };
 pub use machine::{Corrupt, MachinePart, ShardedMachine};
 pub use metrics::{Metric, Metrics};
-pub use state_machine::{KeyUse, Shard, ShardView, StateMachine, StateMachineAdapter};
+pub use reconcile::{ReconcilingReplica, require_reconciler};
+pub use state_machine::{KeyUse, Reconciler, Shard, ShardView, StateMachine, StateMachineAdapter};

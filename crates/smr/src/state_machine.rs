@@ -42,7 +42,20 @@ pub trait StateMachine: Default + Send + Sync + 'static {
         shards: &mut [ShardView<'_, Self::Shard>],
         answer: &mut Vec<u8>,
     ) -> Outcome;
+
+    /// The hook that makes one state of two that parted where every component of a partition continued, if the service has
+    /// one: it merges the second one into the first. Without it the service runs on no protocol with
+    /// [`PartitionMode::EveryComponent`](amcast_core::PartitionMode::EveryComponent); with it see [`crate::reconcile`].
+    ///
+    /// Both states may hold what they had in common before. A merge of a state with itself, or of one that follows from it, must
+    /// change nothing, because a component can part and merge again while its members exchange their states.
+    fn reconciler(&self) -> Option<Reconciler<Self::Shard>> {
+        None
+    }
 }
+
+/// The hook of a [`StateMachine`] that can reconcile: merges the second state into the first.
+pub type Reconciler<D> = fn(&mut D, &D);
 
 /// The use of a key by a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
