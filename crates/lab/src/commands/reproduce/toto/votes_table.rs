@@ -91,11 +91,14 @@ fn row(votes: &CandidateVotes) -> String {
     )
 }
 
-/// The rows of a text and ours, and what is delivered then.
+/// The rows of a text with ours, and the messages that are delivered then.
+type PlayedTable = (Vec<(String, String)>, Vec<String>);
+
+/// Plays a text.
 ///
 /// # Errors
 /// When a line is no message.
-fn played(text: &str) -> Result<(Vec<(String, String)>, Vec<String>), String> {
+fn played(text: &str) -> Result<PlayedTable, String> {
     let (messages, rows) = text.split_once("\n\n").ok_or("the table has no rows")?;
     let mut dag = PlayedDag::new();
     for line in messages.lines() {
