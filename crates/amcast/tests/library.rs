@@ -1,5 +1,8 @@
 //! The library as programs of others use it.
 
+use amcast::node::config::ClusterFile;
+use amcast::node::supervisor::NodeCommand;
+use amcast::replicate::{Cluster, StartError};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -53,4 +56,17 @@ fn a_display_shows_words_early_and_all_confirm_the_same_order() {
     let output = run("sb-rcast");
     let err = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && err.contains("before its place in the order"), "{err}");
+}
+
+#[test]
+fn no_cluster_is_started_of_a_protocol_that_continues_in_every_component_of_a_partition() {
+    let _limit = amcast_test_policy::time_limit();
+    let file = ClusterFile {
+        protocol: "toto-partitionable".to_string(),
+        shards: 1,
+        ..ClusterFile::default()
+    };
+    let command = NodeCommand { program: example("bank"), args: Vec::new() };
+    let refused = Cluster::start(&file, None, command).map(|_| ());
+    assert!(matches!(refused, Err(StartError::Capability(_))), "{refused:?}");
 }

@@ -14,6 +14,7 @@ use amcast_node::clock;
 use amcast_protocols::total::{SB_RCAST, TABLE_3, TotalOrderRow};
 use amcast_test_policy::skip;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Messages of each member.
@@ -308,4 +309,19 @@ fn what_is_for_all_is_one_datagram_where_there_is_multicast() {
         (1..=3).any(shows),
         "multicast did not save a third of the datagrams in three attempts"
     );
+}
+
+#[test]
+fn no_node_serves_a_row_that_continues_in_every_component_of_a_partition() {
+    let _limit = amcast_test_policy::time_limit();
+    let dir = std::env::temp_dir().join(format!("amcast-components-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let file = dir.join("cluster.toml");
+    std::fs::write(&file, "protocol = \"toto-partitionable\"\nshards = 1\n").unwrap();
+    let mut node = Command::new(env!("CARGO_BIN_EXE_amcast"));
+    let refused = node.args(["node", "--name", "n0", "--config"]).arg(&file).output().unwrap();
+    let why = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{why}");
+    assert!(why.contains("toto-partitionable is not served"), "{why}");
+    std::fs::remove_dir_all(&dir).unwrap();
 }

@@ -437,9 +437,6 @@ impl<A: Application> Recovery<A> {
 
     /// A state is to be fetched.
     fn falls_behind(&mut self, gap: Gap) {
-        if self.is_live() {
-            self.app.void_early();
-        }
         self.stage = RecoveryStage::Behind(gap);
         self.want_what_overflows();
     }
@@ -629,6 +626,7 @@ impl<A: Application> Recovery<A> {
             for (g, replica) in (0..).map(Gid).zip(&mut self.replicas) {
                 replica.wanted = self.app.delivered(g);
             }
+            self.app.void_early();
             // A state that came into force since the replica reported that it lags told the others that nothing is missing.
             (self.stage, self.notice) = (RecoveryStage::Behind(Gap::BEHIND), Some(Notice::Unfit));
         }
@@ -668,6 +666,9 @@ impl<A: Application> Recovery<A> {
 
     /// The group continues without the replica: what it has need not be what the group has.
     fn is_excluded(&mut self, p: Pid) {
+        if self.is_live() {
+            self.app.void_early();
+        }
         let is_cleared = self.gap().is_some_and(|gap| gap.is_cleared);
         self.stage = RecoveryStage::Behind(Gap { is_lost: true, is_cleared });
         let group = self.group(p);

@@ -118,6 +118,7 @@ impl Cluster {
         command: NodeCommand,
     ) -> Result<Self, StartError> {
         let entry = entry(&file.protocol)?;
+        entry.require_service().map_err(StartError::Capability)?;
         let mut file = file.clone();
         if let Some(data) = data
             && let Some(kept) = ClusterDir::kept(data)?

@@ -44,6 +44,7 @@ fn run_node<S: StateMachine>(
     let rank = node_rank(name).filter(|&rank| rank < file.replicas);
     let rank = rank.ok_or_else(|| StartError::Name(name.to_string()))?;
     let entry = entry(&file.protocol)?;
+    entry.require_service().map_err(StartError::Capability)?;
     if early.is_some() {
         let required = entry.require(Capability::EarlyDelivery);
         required.map_err(StartError::Capability)?;

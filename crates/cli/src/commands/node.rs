@@ -4,6 +4,7 @@ use super::listening::{Addresses, OpenPorts, address, given, ports_before};
 use super::log_output::{self, LogOutput};
 use super::notify::ServiceNotifier;
 use super::registration::NodeRegistration;
+use super::up::servable;
 use super::{Failure, entry, warn_if_others_read};
 use amcast_core::{Config, Entry};
 use amcast_log::StoreAndLog;
@@ -264,6 +265,7 @@ impl RunArgs {
 fn serve(args: &RunArgs) -> Result<(), Failure> {
     let (mut file, rank) = read(args)?;
     let entry = entry(&file.protocol)?;
+    servable(entry, &file)?;
     let config = file.check(entry).map_err(Failure::misuse)?;
     let dir = ClusterDir::of_host(&file, &args.config);
     dir.check_files(Some(rank))?;

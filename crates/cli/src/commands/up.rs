@@ -386,7 +386,7 @@ pub(super) fn give_places(file: &mut ClusterFile, gateways: usize) {
 }
 
 /// Whether a cluster of real processes can run this protocol in this shape.
-fn servable(entry: &dyn Entry, file: &ClusterFile) -> Result<(), Failure> {
+pub(super) fn servable(entry: &dyn Entry, file: &ClusterFile) -> Result<(), Failure> {
     let name = entry.name();
     if let Err(missing) = entry.require_service() {
         return Err(Failure::Misuse(format!(

@@ -1,4 +1,4 @@
-//! ToTo: total order from a causal order alone, by votes that travel with messages [ToTo], and its rival all-ack.
+//! ToTo: total order from a causal order alone, by votes that travel with messages [ToTo 4], and its rival all-ack.
 //!
 //! Members multicast at any time, without a sequencer or a token. A message is delivered when the messages that follow it
 //! say enough: those of a majority as a rule, of all members at worst.

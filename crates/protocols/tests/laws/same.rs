@@ -83,6 +83,7 @@ impl StepWatch<Frames> for TwinProcess {
         self.look_at(now);
         let ProtocolProcess::Messages(twin) = &mut self.node else { panic!("another medium") };
         let mut also = Outbox::default();
+        also.trace_as(out);
         twin.step(now, (), again(&input, frame_again), &mut also);
         inner.step(now, (), input, out);
         agree((inner, out), (&**twin, &also));
@@ -102,6 +103,7 @@ impl StepWatch<Memory> for TwinProcess {
         self.lines(view, |own, other| own.copy(other, other.stamp()));
         let ProtocolProcess::Memory(twin, _) = &mut self.node else { panic!("another medium") };
         let mut also = Outbox::default();
+        also.trace_as(out);
         twin.step(now, RegionWindow(&self.memory), again(&input, memory_again), &mut also);
         inner.step(now, view, input, out);
         let ProtocolProcess::Memory(twin, _) = &self.node else { unreachable!() };

@@ -18,6 +18,9 @@ const ROOM: u64 = 10;
 struct PositionList {
     position: u64,
     executed: Vec<u64>,
+    /// Messages that were delivered early and are not void.
+    early: Vec<MsgId>,
+    voided: usize,
 }
 
 impl Application for PositionList {
@@ -29,6 +32,15 @@ impl Application for PositionList {
             self.executed.push(command.position);
         }
         true
+    }
+
+    fn early(&mut self, msg: MsgId, _: &[u8]) {
+        self.early.push(msg);
+    }
+
+    fn void_early(&mut self) {
+        self.voided += self.early.len();
+        self.early.clear();
     }
 
     fn applied(&self, _: Gid) -> u64 {
@@ -224,4 +236,26 @@ fn while_nobody_gives_a_state_of_a_view_a_later_one_is_wanted_and_nobody_is_held
     node.arrives(14 + 2 * ROOM);
     assert!(node.adopts());
     assert_eq!(node.executes(), [15 + 2 * ROOM]);
+}
+
+#[test]
+fn early_messages_are_void_when_the_replica_is_excluded_or_behind_and_none_is_shown_without_a_state()
+ {
+    let cluster = ClusterShape::new(1, 3, 0).expect("three replicas are a cluster");
+    let replica = cluster.replica(GROUP, 0);
+    let msg = |seq| MsgId { sender: replica, seq };
+    let lagging = [ProtocolEvent::NeedsState { position: 10, source: StateSource::Replicas }];
+    for events in [&[ProtocolEvent::Excluded(2)][..], &lagging] {
+        let mut recovery = Recovery::new(cluster, PositionList::default(), false);
+        let view = ProtocolEvent::ViewEntered { number: 1, members: 0b111, continuing: 0 };
+        recovery.event(replica, view);
+        recovery.early(msg(1), b"");
+        recovery.early(msg(2), b"");
+        assert_eq!((recovery.app.early.len(), recovery.app.voided), (2, 0));
+        recovery.event(replica, ProtocolEvent::Lagging);
+        events.iter().for_each(|&event| recovery.event(replica, event));
+        assert_eq!((recovery.app.early.len(), recovery.app.voided), (0, 2), "{events:?}");
+        recovery.early(msg(3), b"");
+        assert!(recovery.app.early.is_empty(), "its state is not in force");
+    }
 }

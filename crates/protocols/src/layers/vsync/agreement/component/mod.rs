@@ -347,8 +347,11 @@ impl ComponentAgreement {
         name: u64,
         post: &mut OutgoingPackets,
     ) -> Option<AgreementStep> {
+        if ViewName::of(name).coordinator != from {
+            return None;
+        }
         self.learn(name);
-        if group.phase == ViewPhase::Out || ViewName::of(name).coordinator != from {
+        if group.phase == ViewPhase::Out {
             return None;
         }
         if name < self.answered {

@@ -42,7 +42,8 @@ pub(crate) struct ComponentProposal {
 
 /// Whether this can be the number of a view's name.
 pub(super) const fn is_name(number: u64) -> bool {
-    number < NONSENSE && ViewName::of(number).round <= ViewName::ROUND_MAX
+    // Behind the last round there is no next one.
+    number < NONSENSE && ViewName::of(number).round < ViewName::ROUND_MAX
 }
 
 impl ComponentStatus {
@@ -58,6 +59,7 @@ impl ComponentCut {
         self.cut.len() == processes
             && self.holders.len() == processes
             && self.cut.iter().all(|&n| n < NONSENSE)
+            && self.holders.iter().all(|holder| holder.index() < processes)
     }
 }
 
@@ -154,6 +156,9 @@ mod tests {
         assert!(proposal.names(member(2), 4) && !proposal.names(member(2), 9));
         let ViewDecision { view, cut } = proposal.decision(4, 3);
         assert_eq!((view.id, view.is_primary(), cut), (11, true, alloc::vec![2, 3, 1]));
+        let mut elsewhere = proposal.clone();
+        elsewhere.cuts[0].holders[1] = Pid(999);
+        assert!(!elsewhere.is_sound(3), "a holder that is no process");
         let stale = ComponentProposal { name: 9, ..proposal.clone() };
         assert!(!stale.is_sound(3), "a member was in a view of that name before");
         let mut twice = proposal;
