@@ -4,6 +4,7 @@ use super::super::client::{ClientInfo, ClientReport, ClientState, lock, wall_us}
 use super::super::number::parse_int;
 use super::super::registry::{AfterRun, CommandSpec};
 use super::super::reply::{RedisError, Reply};
+use super::subcommands;
 use amcast_core::limits::ANSWER_BYTES_MAX;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -293,12 +294,7 @@ fn client(
             b"skip" => c.skip_next = !c.silent,
             _ => return Err(RedisError::SYNTAX),
         },
-        _ => {
-            let word = String::from_utf8_lossy(args[1]);
-            return Err(RedisError::new(format!(
-                "ERR unknown subcommand or wrong number of arguments for '{word}'. Try CLIENT HELP."
-            )));
-        }
+        _ => subcommands::help("CLIENT", args, reply)?,
     }
     DONE
 }

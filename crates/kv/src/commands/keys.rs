@@ -8,6 +8,7 @@ use super::super::reply::{RedisError, Reply};
 use super::super::store::NEVER_MS;
 use super::super::work::{self, PricedPattern};
 use super::strings::ExpiryForm;
+use super::subcommands;
 
 const SECOND: KeyArguments = KeyArguments::Range { first: 2, last: 2, step: 1 };
 
@@ -404,13 +405,6 @@ fn encoding(data: &Data) -> &'static str {
     }
 }
 
-fn unknown_subcommand(args: &[&[u8]], name: &str) -> RedisError {
-    let word = String::from_utf8_lossy(args[1]);
-    RedisError::new(format!(
-        "ERR unknown subcommand or wrong number of arguments for '{word}'. Try {name} HELP."
-    ))
-}
-
 /// Idle time counts from the last change, in ordered time, so that it is the same at all replicas and after a restart.
 /// Reads do not end it: they are not ordered.
 fn object(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
@@ -418,7 +412,7 @@ fn object(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<
     if !matches!(word.as_slice(), b"encoding" | b"refcount" | b"idletime" | b"freq")
         || args.len() != 3
     {
-        return Err(unknown_subcommand(args, "OBJECT"));
+        return subcommands::help("OBJECT", args, reply);
     }
     let Some(entry) = c.find(args[2]) else {
         reply.null();
@@ -449,7 +443,7 @@ fn object(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<
 
 fn memory(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     if !args[1].eq_ignore_ascii_case(b"usage") || args.len() < 3 {
-        return Err(unknown_subcommand(args, "MEMORY"));
+        return subcommands::help("MEMORY", args, reply);
     }
     match c.find(args[2]) {
         Some(e) => reply.int(e.bytes() as i64),

@@ -19,6 +19,7 @@ pub(crate) mod sorted_algebra;
 pub(crate) mod sorted_ranges;
 pub(crate) mod sorted_sets;
 pub(crate) mod strings;
+mod subcommands;
 pub mod transactions;
 pub(crate) mod watching;
 

@@ -5,7 +5,7 @@ use super::super::number::parse_int;
 use super::super::registry::{self, AfterRun, CommandSpec, KeyArguments};
 use super::super::reply::{RedisError, Reply};
 use super::super::{Context, Partitions, glob, slots};
-use super::{hyperloglog, info};
+use super::{hyperloglog, info, subcommands};
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_core::{Gid, GroupSet};
 use std::collections::BTreeMap;
@@ -160,13 +160,6 @@ impl Settings {
     }
 }
 
-pub(super) fn subcommand(args: &[&[u8]], name: &str) -> RedisError {
-    let word = String::from_utf8_lossy(args[1]);
-    RedisError::new(format!(
-        "ERR unknown subcommand or wrong number of arguments for '{word}'. Try {name} HELP."
-    ))
-}
-
 fn config(
     c: &mut ClientState,
     args: &[&[u8]],
@@ -193,7 +186,7 @@ fn config(
             c.server.reset_stats();
             reply.ok();
         }
-        _ => return Err(subcommand(args, "CONFIG")),
+        _ => subcommands::help("CONFIG", args, reply)?,
     }
     DONE
 }
@@ -342,7 +335,7 @@ fn command(
             reply.array(keys.len());
             keys.iter().for_each(|k| reply.bulk(k));
         }
-        _ => return Err(subcommand(args, "COMMAND")),
+        _ => subcommands::help("COMMAND", args, reply)?,
     }
     DONE
 }
@@ -405,7 +398,7 @@ fn cluster(
         (b"nodes", []) => reply.text(&format!(
             "{id} {host}:{port}@{port} myself,master - 0 0 1 connected 0-{last_slot}\n"
         )),
-        _ => return Err(subcommand(args, "CLUSTER")),
+        _ => subcommands::help("CLUSTER", args, reply)?,
     }
     DONE
 }

@@ -3,7 +3,7 @@
 use super::super::client::ClientState;
 use super::super::registry::{AfterRun, CommandSpec};
 use super::super::reply::{RedisError, Reply};
-use super::server::subcommand;
+use super::subcommands;
 
 pub(crate) const COMMANDS: &[CommandSpec] = &[
     CommandSpec::local(
@@ -40,7 +40,7 @@ fn slowlog(
         (b"get", 2 | 3) => reply.array(0),
         (b"len", 2) => reply.int(0),
         (b"reset", 2) => reply.ok(),
-        _ => return Err(subcommand(args, "SLOWLOG")),
+        _ => subcommands::help("SLOWLOG", args, reply)?,
     }
     DONE
 }
@@ -54,7 +54,7 @@ fn latency(
         (b"latest", 2) | (b"history", 3) => reply.array(0),
         (b"histogram", _) => reply.map(0),
         (b"reset", _) => reply.int(0),
-        _ => return Err(subcommand(args, "LATENCY")),
+        _ => subcommands::help("LATENCY", args, reply)?,
     }
     DONE
 }
@@ -75,7 +75,7 @@ fn acl(c: &mut ClientState, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Aft
             reply.array(1);
             reply.bulk(line.as_bytes());
         }
-        _ => return Err(subcommand(args, "ACL")),
+        _ => subcommands::help("ACL", args, reply)?,
     }
     DONE
 }
