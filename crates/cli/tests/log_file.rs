@@ -220,10 +220,13 @@ fn a_log_that_is_in_use_is_refused() {
             told.err
         );
     }
-    // A node's directory has several.
-    let node = dir.0.join("n0.data");
+    // A node's directory has several, and a cluster's one has several of these.
+    let node = dir.0.join("cluster/n0.data");
     fs::create_dir_all(node.join("state")).expect("it can be made");
     assert!(amcast(&["verify"], &node).err.contains("give a part of it"));
+    let told = amcast(&["verify"], &dir.0.join("cluster"));
+    assert_eq!(told.code, Some(2), "{}", told.err);
+    assert!(told.err.contains("n0.data/g0 or n0.data/state"), "{}", told.err);
 }
 
 #[test]

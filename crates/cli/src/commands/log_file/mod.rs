@@ -54,8 +54,23 @@ fn is_there(path: &Path) -> Result<(), Failure> {
         Ok(_) if path.join("state").is_dir() => {
             wrong("is all that a node keeps; give a part of it: its log of a shard (g0) or state")
         }
-        Ok(_) => Ok(()),
+        Ok(_) => match node_data(path) {
+            Some(node) => wrong(&format!(
+                "is the directory of a cluster; give a part of what one node keeps: {node}/g0 or {node}/state"
+            )),
+            None => Ok(()),
+        },
     }
+}
+
+/// The first node that keeps its data in this directory: the name of the directory of it.
+fn node_data(path: &Path) -> Option<String> {
+    let entries = path.read_dir().ok()?.filter_map(Result::ok);
+    let names = entries.filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        (name.ends_with(".data") && entry.path().is_dir()).then_some(name)
+    });
+    names.min()
 }
 
 /// The failure with which the program ends.

@@ -106,7 +106,8 @@ impl MutantHunt {
         let name = self.mutant.name;
         let Some((judged, replay)) = &self.found else {
             let shown = self.mutant.shown_by.map(|file| format!("; {file} shows it"));
-            println!("{name:<22} not found by random runs{}", shown.unwrap_or_default());
+            let runs = trial::count(self.seeds as usize, "seed");
+            println!("{name:<22} not found within {runs}{}", shown.unwrap_or_default());
             return;
         };
         let what = judged.wrong.as_ref().map_or("", |w| w.what.name());
