@@ -14,6 +14,7 @@ macro_rules! protocols {
         $to! {
             mod tram: Tram => TramMutant::INFO;
             mod skeen: Skeen => SkeenMutant::INFO;
+            mod byzcast: ByzCast => ByzCastMutant::INFO;
             mod multiring:
                 SYNCED => MultiRingMutant::INFO,
                 WRITTEN => MultiRingMutant::INFO,

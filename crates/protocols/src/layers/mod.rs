@@ -7,6 +7,7 @@ pub(crate) mod delivery;
 pub mod failure_detector;
 pub(crate) mod group_entry;
 pub(crate) mod join_state;
+pub(crate) mod multicast_slots;
 pub(crate) mod outgoing;
 pub(crate) mod paced;
 pub mod routing;

@@ -1,9 +1,10 @@
 //! The messages between processes.
 
+use crate::layers::multicast_slots::MulticastHeading;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::codec::{ByteReader, Codec, CodecError};
-use amcast_core::{GroupSet, MsgId, messages};
+use amcast_core::messages;
 use core::fmt;
 
 /// A reading of a group's logical clock. 0 is before every message.
@@ -18,17 +19,6 @@ impl Timestamp {
     pub(super) const fn next(self) -> Self {
         Self(self.0 + 1)
     }
-}
-
-/// The data of a multicast that every destination needs to order it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct MulticastHeading {
-    /// Which multicast.
-    pub(super) msg: MsgId,
-    /// Its slot among those of its client.
-    pub(super) slot: u16,
-    /// Its destinations.
-    pub(super) dst: GroupSet,
 }
 
 /// A message between processes.
@@ -56,7 +46,6 @@ impl Codec for Timestamp {
 }
 
 messages! {
-    struct MulticastHeading { msg, slot, dst }
     enum SkeenMessage {
         1 => Cast { heading, payload },
         2 => Propose { heading, timestamp },

@@ -1,7 +1,8 @@
 //! The one process of a group: gives timestamps, gathers those of others, delivers in their order.
 
-use super::message::{MulticastHeading, SkeenMessage, Timestamp};
+use super::message::{SkeenMessage, Timestamp};
 use super::{SkeenMutant, SkeenShape};
+use crate::layers::multicast_slots::MulticastHeading;
 use alloc::collections::BinaryHeap;
 use alloc::collections::binary_heap::PeekMut;
 use alloc::sync::Arc;

@@ -3,9 +3,10 @@
 mod explore;
 
 use super::client::SkeenClient;
-use super::message::{MulticastHeading, SkeenMessage, Timestamp};
+use super::message::{SkeenMessage, Timestamp};
 use super::replica::SkeenReplica;
 use super::*;
+use crate::layers::multicast_slots::MulticastHeading;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::messages::{Frames, Lane, MessageInput, MessageOutput, Messages};
