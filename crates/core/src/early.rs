@@ -9,7 +9,7 @@
 
 use crate::id::{GroupSet, MsgId};
 use crate::step::PayloadRange;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 
 /// An early delivery of a message, whose place in the order is not decided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,12 +53,14 @@ pub enum EarlyAction {
 #[derive(Clone, Debug, Default)]
 pub struct TentativeOrder {
     pending: VecDeque<MsgId>,
+    /// The same messages: whether one is pending is asked for each early delivery.
+    known: BTreeSet<MsgId>,
 }
 
 impl TentativeOrder {
     /// A message is delivered early: it is executed. One that is pending already is not executed again.
     pub fn early(&mut self, msg: MsgId, act: &mut dyn FnMut(EarlyAction)) {
-        if !self.pending.contains(&msg) {
+        if self.known.insert(msg) {
             self.pending.push_back(msg);
             act(EarlyAction::Execute(msg));
         }
@@ -68,12 +70,15 @@ impl TentativeOrder {
     /// the last one first, and executed again behind it: in the order that is then the likely one. That is work for each
     /// pending message, and there are no more than the windows of all senders.
     pub fn deliver(&mut self, msg: MsgId, act: &mut dyn FnMut(EarlyAction)) {
+        let is_known = self.known.remove(&msg);
         if self.pending.front() == Some(&msg) {
             self.pending.pop_front();
             return act(EarlyAction::Confirm(msg));
         }
         self.pending.iter().rev().for_each(|&pending| act(EarlyAction::Undo(pending)));
-        self.pending.retain(|&pending| pending != msg);
+        if is_known {
+            self.pending.retain(|&pending| pending != msg);
+        }
         act(EarlyAction::Execute(msg));
         act(EarlyAction::Confirm(msg));
         self.pending.iter().for_each(|&pending| act(EarlyAction::Execute(pending)));
@@ -81,6 +86,7 @@ impl TentativeOrder {
 
     /// Undoes all pending messages, the last one first: the process was excluded, or continues from another state.
     pub fn clear(&mut self, act: &mut dyn FnMut(EarlyAction)) {
+        self.known.clear();
         while let Some(msg) = self.pending.pop_back() {
             act(EarlyAction::Undo(msg));
         }

@@ -53,5 +53,6 @@ pub(super) fn of_deliveries(mutants: mutant::Mutants<FastCastMutant>) -> Deliver
         loses_its_own: mutants.is(FastCastMutant::LosesItsOwn),
         twice: mutants.is(FastCastMutant::Twice),
         forgets: false,
+        early_twice: false,
     }
 }

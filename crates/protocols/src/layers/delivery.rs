@@ -18,6 +18,8 @@ pub(crate) struct DeliveryMutants {
     pub(crate) twice: bool,
     /// Messages are delivered again that were delivered in an earlier view.
     pub(crate) forgets: bool,
+    /// Every fourth message is shown early two times.
+    pub(crate) early_twice: bool,
 }
 
 /// The deliveries of a process.
@@ -61,7 +63,11 @@ impl BatchDelivery {
         let dst = GroupSet::one(Gid(0));
         for (seq, payload) in batch.messages() {
             let msg = MsgId { sender, seq };
-            if !self.state.has(msg) {
+            if self.state.has(msg) {
+                continue;
+            }
+            out.deliver_early(msg, dst, |to| to.extend_from_slice(payload));
+            if self.mutants.early_twice && seq.is_multiple_of(4) {
                 out.deliver_early(msg, dst, |to| to.extend_from_slice(payload));
             }
         }

@@ -28,6 +28,8 @@ mutant::mutants! {
             "A member enters the next view with what it happens to have of the last." breaks [Ua, ViewSynchrony];
         JoinsWithNothing = "joins-with-nothing":
             "A process that joins continues without the state of the others." breaks [Ua];
+        EarlyTwice = "early-twice":
+            "A process shows every fourth message early two times." breaks [];
     }
 }
 
@@ -55,5 +57,6 @@ pub(super) fn of_deliveries(mutants: mutant::Mutants<LcrMutant>) -> DeliveryMuta
         loses_its_own: mutants.is(LcrMutant::LosesItsOwn),
         twice: mutants.is(LcrMutant::Twice),
         forgets: false,
+        early_twice: mutants.is(LcrMutant::EarlyTwice),
     }
 }

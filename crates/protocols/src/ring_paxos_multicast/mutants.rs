@@ -58,5 +58,6 @@ pub(super) fn of_deliveries(mutants: mutant::Mutants<RingPaxosMutant>) -> Delive
         loses_its_own: mutants.is(RingPaxosMutant::LosesItsOwn),
         twice: mutants.is(RingPaxosMutant::Twice),
         forgets: mutants.is(RingPaxosMutant::ProposesAgain),
+        early_twice: false,
     }
 }

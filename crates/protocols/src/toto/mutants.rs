@@ -34,6 +34,8 @@ mutant::mutants! {
             "A member enters the next view with what it happens to have of the last." breaks [Nua, ViewSynchrony];
         JoinsWithNothing = "joins-with-nothing":
             "A process that joins continues without the state of the others." breaks [Nua];
+        EarlyTwice = "early-twice":
+            "A process shows every fourth message early two times." breaks [];
         ReordersAtMerge = "reorders-at-merge":
             "Where components merge some members deliver what is left of their view the other way round." breaks [];
         NamesUnheard = "names-unheard":
@@ -81,6 +83,7 @@ pub(crate) mod of {
         breaking(TotoMutant::LosesItsOwn, &[Nuv, AgreedMulticast]),
         breaking(TotoMutant::Overtakes, &[FifoOrder, AgreedMulticast]),
         breaking(TotoMutant::ForgetsTheCut, &[AgreedMulticast, ViewSynchrony]),
+        breaking(TotoMutant::EarlyTwice, &[]),
         breaking(TotoMutant::ReordersAtMerge, &[AgreedMulticast, ViewSynchrony]),
         breaking(TotoMutant::NamesUnheard, &[AgreedMulticast, ViewSynchrony]),
     ];
@@ -101,6 +104,7 @@ pub(super) fn of_deliveries(mutants: Mutants<TotoMutant>) -> DeliveryMutants {
         loses_its_own: mutants.is(TotoMutant::LosesItsOwn),
         twice: mutants.is(TotoMutant::Twice),
         forgets: false,
+        early_twice: mutants.is(TotoMutant::EarlyTwice),
     }
 }
 
