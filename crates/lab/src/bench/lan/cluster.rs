@@ -41,12 +41,21 @@ impl Lan {
         HostLab::missing_feature(&[LabFeature::Rates])
     }
 
-    /// Builds so many hosts.
+    /// Builds so many hosts that are close to each other.
     ///
     /// # Errors
     /// Why this user or this system cannot have them.
     pub fn new(hosts: usize, bursts: LanBursts) -> Result<Self, String> {
+        Self::far(hosts, bursts, Duration::ZERO)
+    }
+
+    /// Builds so many hosts, and from each of them to any other one it takes this time.
+    ///
+    /// # Errors
+    /// Why this user or this system cannot have them.
+    pub fn far(hosts: usize, bursts: LanBursts, delay: Duration) -> Result<Self, String> {
         let links = LinkSettings {
+            delay,
             queue_bytes: LAN_QUEUE_BYTES,
             burst_bytes: match bursts {
                 LanBursts::Usual => None,

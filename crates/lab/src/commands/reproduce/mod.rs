@@ -201,6 +201,11 @@ const EXPERIMENTS: &[Experiment] = &[
         title: "ToTo over four regions, 5 to 32 members and all phi, beside sequencers and tokens, simulated",
         run: toto::regions,
     },
+    Experiment {
+        id: "toto-uniform",
+        title: "ToTo beside the uniform protocols of total order, on real sockets: throughput, and latency over a distance",
+        run: toto::uniform,
+    },
 ];
 
 /// The state that the experiments of one call share.

@@ -1,5 +1,5 @@
-//! `toto-tab1` to `toto-tab5`, `toto-fig5`, `toto-fig6` and `toto-regions`: ToTo beside all-ack [ToTo 6], in the simulator on
-//! the paper's network and on real sockets, and beside sequencers and tokens where members are far apart.
+//! `toto-tab1` to `toto-tab5`, `toto-fig5`, `toto-fig6`, `toto-regions` and `toto-uniform`: ToTo beside all-ack [ToTo 6], in
+//! the simulator on the paper's network and on real sockets, and beside sequencers and tokens where members are far apart.
 
 mod index;
 mod latency;
@@ -7,12 +7,14 @@ mod model;
 mod printed;
 mod regions;
 mod sockets;
+mod uniform;
 mod votes_table;
 
 pub(super) use index::{periodic as index_periodic, poisson as index_poisson};
 pub(super) use latency::{periodic as latency_periodic, poisson as latency_poisson};
 pub(super) use model::{periodic as model_periodic, poisson as model_poisson};
 pub(super) use regions::run_all as regions;
+pub(super) use uniform::run_all as uniform;
 pub(super) use votes_table::run as votes_table;
 
 use super::ReproduceSession;
