@@ -11,7 +11,7 @@ use amcast_sim::{CarrierModel, CastPace, RunSettings, run};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Runs of each protocol.
-pub(crate) const SEEDS: u64 = 12;
+pub(crate) const SEEDS: u64 = 8;
 
 /// The kind of an input.
 const fn kind<M: Medium>(input: &Input<'_, M>) -> &'static str {

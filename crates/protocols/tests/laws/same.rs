@@ -16,7 +16,7 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Runs of each protocol.
-pub(crate) const SEEDS: u64 = 6;
+pub(crate) const SEEDS: u64 = 4;
 
 /// A second process of the same kind, which is given the same inputs and, before each of them, the
 /// same memory.
