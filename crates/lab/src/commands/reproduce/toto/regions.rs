@@ -148,7 +148,10 @@ pub(in crate::commands::reproduce) fn run_all(
              the sequencer in the first region. Sources are random, with {} or {} messages a second of all members \
              together; members without a message vote after 0.1 ms. The latency is from the time at which a message is due to \
              its delivery at its sender. toto, all-ack, bb-rcast-rcast and sb-rcast enforce TO(NUA,WNUTO), \
-             pb-rcast TO(NUA,WUTO), and the others TO(UA,SUTO).",
+             pb-rcast TO(NUA,WUTO), and the others TO(UA,SUTO). A message of ToTo takes its own way to each member and the way \
+             of the votes from there, of which the farthest of a majority counts; with a sequencer it takes the way to the sequencer \
+             and that from there, however far the others are. So ToTo is later where the sequencer is in the middle, as in the \
+             first region, and does not depend on where a sequencer is.",
             REGIONS.join(", "),
             LOADS[0],
             LOADS[1]
