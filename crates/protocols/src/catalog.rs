@@ -13,6 +13,7 @@ macro_rules! protocols {
     ($to:ident) => {
         $to! {
             mod tram: Tram => TramMutant::INFO;
+            mod ramcast: RamCast => RamCastMutant::INFO;
             mod skeen: Skeen => SkeenMutant::INFO;
             mod byzcast: ByzCast => ByzCastMutant::INFO;
             mod multiring:

@@ -67,6 +67,11 @@ impl<M: Mutant> Mutants<M> {
         Self { on, of: PhantomData }
     }
 
+    /// This one, if one is given: of a part that another protocol lends, and breaks in its own name.
+    pub(crate) const fn with(on: Option<M>) -> Self {
+        Self { on, of: PhantomData }
+    }
+
     /// Whether `mutant` is on.
     #[inline]
     pub fn is(self, mutant: M) -> bool {
@@ -84,6 +89,11 @@ impl<M: Mutant> Mutants<M> {
 impl<M: Mutant> Mutants<M> {
     /// None: this build has no mutants.
     pub const fn of(_: &Config) -> Self {
+        Self { of: PhantomData }
+    }
+
+    /// None, whatever is given.
+    pub(crate) const fn with(_: Option<M>) -> Self {
         Self { of: PhantomData }
     }
 

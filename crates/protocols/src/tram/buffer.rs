@@ -17,19 +17,19 @@
 use amcast_core::memory::{CacheLine, LINE_WORDS, LineStamp, WriteSource};
 
 /// Where the ring of a client's buffer begins: behind the holder line.
-pub(super) const HM_BASE: u32 = 1;
+pub(crate) const HM_BASE: u32 = 1;
 
 /// The line of a client's buffer where its holder tells its lease.
-pub(super) const HOLDER: u32 = 0;
+pub(crate) const HOLDER: u32 = 0;
 
 /// The holder line of the lease whose stamps have this epoch.
-pub(super) const fn holder(epoch: u32) -> WriteSource {
+pub(crate) const fn holder(epoch: u32) -> WriteSource {
     WriteSource::line([epoch as u64, 0, 0, 0, 0, 0, 0], LineStamp::new(epoch, 0))
 }
 
 /// Whether all records of `epoch` that were read from this buffer before are whole, as far as the holder
 /// of a later lease may have written over them.
-pub(super) fn holds(region: &[CacheLine], epoch: u32) -> bool {
+pub(crate) fn holds(region: &[CacheLine], epoch: u32) -> bool {
     let line = &region[HOLDER as usize];
     let words: [u64; LINE_WORDS] = line.words();
     words[0] == u64::from(epoch) && line.stamp() == LineStamp::new(epoch, 0)

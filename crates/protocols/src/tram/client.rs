@@ -9,6 +9,7 @@ use super::replica::ROUND;
 use super::ring::{RecordRing, RingRecord, RingRecordKind, lines_of};
 use super::ticket::{self, TicketRequest};
 use crate::mutant::Mutants;
+use crate::ramcast::exchange;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use amcast_core::memory::{
@@ -22,12 +23,16 @@ use amcast_core::{
 
 /// A TRAM client.
 #[derive(Debug)]
-pub(super) struct TramClient {
+pub(crate) struct TramClient {
     me: Pid,
     number: usize,
     config: Config,
     mutants: Mutants<TramMutant>,
     layout: Layout,
+    /// RamCast's: it sends a message to each destination for itself.
+    spreads: bool,
+    /// The payload behind the room for timestamps.
+    framed: Vec<u8>,
     /// Under which it writes; a later holder of the same buffers has a higher one.
     lease: u32,
     lanes: Vec<GroupLane>,
@@ -73,7 +78,22 @@ struct BufferProgress {
 }
 
 impl TramClient {
-    pub(super) fn new(me: Pid, config: &Config) -> Result<Self, ConfigError> {
+    /// A client of TRAM.
+    pub(crate) fn new(me: Pid, config: &Config) -> Result<Self, ConfigError> {
+        Self::of((me, config), Layout::new(config)?, Mutants::of(config), false)
+    }
+
+    /// A client of RamCast.
+    pub(crate) fn that_spreads(me: Pid, config: &Config) -> Result<Self, ConfigError> {
+        Self::of((me, config), Layout::of_exchange(config)?, Mutants::with(None), true)
+    }
+
+    fn of(
+        (me, config): (Pid, &Config),
+        layout: Layout,
+        mutants: Mutants<TramMutant>,
+        spreads: bool,
+    ) -> Result<Self, ConfigError> {
         let cluster = config.cluster();
         let Role::Client { client } = cluster.role(me) else {
             return Err(ConfigError::Role("not a client"));
@@ -94,8 +114,10 @@ impl TramClient {
             me,
             number: usize::from(client),
             config: config.clone(),
-            mutants: Mutants::of(config),
-            layout: Layout::new(config)?,
+            mutants,
+            layout,
+            spreads,
+            framed: Vec::new(),
             lease: 0,
             lanes: cluster.all_groups().iter().map(lane).collect(),
             batch_lines: config.get(&params::BATCH_LINES),
@@ -111,7 +133,13 @@ impl TramClient {
 
     // [TRAM 1:2-6] multicast: to the group where all destinations can be reached.
     fn submit(&mut self, view: RegionWindow<'_>, s: Submission<'_>, out: &mut Outbox<Memory>) {
-        if self.mutants.is(TramMutant::SendsToEach) {
+        if self.spreads {
+            let mut framed = core::mem::take(&mut self.framed);
+            exchange::frame(s.payload, &mut framed);
+            let framed_s = Submission { payload: &framed, ..s };
+            s.dst.iter().for_each(|g| self.send(view, framed_s, g, out));
+            self.framed = framed;
+        } else if self.mutants.is(TramMutant::SendsToEach) {
             s.dst.iter().for_each(|g| self.send(view, s, g, out));
         } else {
             self.send(view, s, self.target(s.dst), out);
@@ -342,7 +370,8 @@ impl Protocol for TramClient {
         if dst.is_empty() || bytes > self.payload_max() {
             return 0;
         }
-        if self.mutants.is(TramMutant::SendsToEach) {
+        if self.spreads || self.mutants.is(TramMutant::SendsToEach) {
+            let bytes = if self.spreads { bytes + exchange::FRAME_BYTES } else { bytes };
             // The least of what its lanes have room for.
             let room = |g: Gid| self.room_towards(g, bytes);
             return dst.iter().map(room).min().unwrap_or(0);
@@ -351,7 +380,8 @@ impl Protocol for TramClient {
     }
 
     fn payload_max(&self) -> usize {
-        self.layout.payload_max()
+        let frame = if self.spreads { exchange::FRAME_BYTES } else { 0 };
+        self.layout.payload_max() - frame
     }
 
     fn waiting(&self, tell: &mut dyn FnMut(MsgId, WaitReason)) {

@@ -16,7 +16,7 @@ const SAY_AGAIN_BEATS: u64 = 32;
 
 impl TramReplica {
     // [TRAM 2:38-49] periodically: look at the others' rows, and at what they ask for.
-    pub(super) fn hear(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
+    pub(crate) fn hear(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         let mut asked = 0;
         for rank in self.place.others() {
             let line = &view.region(self.layout.row(rank))[0];
@@ -67,7 +67,7 @@ impl TramReplica {
     /// Promises to accept nothing below `epoch`, and revokes the present writer. The new writer is
     /// let in by [`TramReplica::settle_promise`], in a later step: only then is the revocation done.
     // [TRAM 2:42-44]
-    pub(super) fn give_way(&mut self, epoch: u32, out: &mut Outbox<Memory>) {
+    pub(crate) fn give_way(&mut self, epoch: u32, out: &mut Outbox<Memory>) {
         assert!(epoch > self.permissions.promise.epoch || self.mutants.any(), "promises only grow");
         if !matches!(self.phase, ReplicaPhase::Follower) && rank_of(epoch) != self.place.rank {
             out.note(Note::Demoted(u64::from(epoch)));
@@ -81,7 +81,7 @@ impl TramReplica {
 
     /// Lets the writer of the promised epoch in, now that the former one is out.
     // [TRAM 2:45-47]
-    pub(super) fn settle_promise(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
+    pub(crate) fn settle_promise(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         if !self.permissions.is_settling() {
             return;
         }
@@ -96,7 +96,7 @@ impl TramReplica {
     }
 
     /// The log that is open here comes into force once its writer has installed it.
-    pub(super) fn adopt(&mut self, view: RegionWindow<'_>) {
+    pub(crate) fn adopt(&mut self, view: RegionWindow<'_>) {
         let Some(open) = self.permissions.open.or(self.permissions.closing) else { return };
         if self.permissions.force == Some(open) {
             return;
@@ -110,7 +110,7 @@ impl TramReplica {
 
     /// Nothing of what was written to a process is there: it is in a new incarnation, and what it said and
     /// promised before is void, or it could not be reached until now, and has heard nothing.
-    pub(super) fn emptied(&mut self, pid: Pid, incarnation: u32, out: &mut Outbox<Memory>) {
+    pub(crate) fn emptied(&mut self, pid: Pid, incarnation: u32, out: &mut Outbox<Memory>) {
         if let Role::Replica { group, rank } = self.config.cluster().role(pid)
             && group == self.place.group
             && incarnation <= self.rows.peers[usize::from(rank)].incarnation
@@ -123,7 +123,7 @@ impl TramReplica {
     }
 
     /// Takes notice of a new incarnation of a process: what it said and promised before is void.
-    pub(super) fn fresh(&mut self, pid: Pid, incarnation: u32, out: &mut Outbox<Memory>) {
+    pub(crate) fn fresh(&mut self, pid: Pid, incarnation: u32, out: &mut Outbox<Memory>) {
         match self.config.cluster().role(pid) {
             Role::Client { client } => self.client_restarted(usize::from(client), incarnation),
             Role::Replica { group, rank } if group == self.place.group => {
@@ -147,7 +147,7 @@ impl TramReplica {
     }
 
     /// The log in force.
-    pub(super) fn in_force<'a>(&self, view: RegionWindow<'a>) -> Option<LogView<'a>> {
+    pub(crate) fn in_force<'a>(&self, view: RegionWindow<'a>) -> Option<LogView<'a>> {
         let force = self.permissions.force?;
         let ring = self.layout.log(force.writer, force.half);
         let leads = matches!(self.phase, ReplicaPhase::Leader(_));
@@ -156,7 +156,7 @@ impl TramReplica {
 
     // [TRAM 2:32-37] consume what is decided, in order. The paper waits for the next slot; the
     // commit index also covers the last message, and slots that were never decided.
-    pub(super) fn consume(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
+    pub(crate) fn consume(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         let leads =
             matches!(&self.phase, ReplicaPhase::Leader(l) if l.commit <= self.progress.consumed);
         if leads || !self.follows() {
@@ -192,6 +192,12 @@ impl TramReplica {
         // Bounded work: at most a ring.
         while self.progress.consumed < self.progress.decided {
             let (pos, group) = (self.progress.consumed, self.place.group);
+            if self.exchange.is_some() {
+                if !self.consume_ordered(&log, pos, out) {
+                    return self.fall_behind(out);
+                }
+                continue;
+            }
             let wants = |r: &RingRecord| r.kind == RingRecordKind::Message && r.dst.contains(group);
             let mut record = None;
             let payload = out.fill(|to| record = log.read_checked(pos, wants, to));
@@ -232,7 +238,7 @@ impl TramReplica {
     }
 
     /// It missed part of the log: it needs a state transfer.
-    pub(super) fn fall_behind(&mut self, out: &mut Outbox<Memory>) {
+    pub(crate) fn fall_behind(&mut self, out: &mut Outbox<Memory>) {
         assert!(
             !matches!(self.phase, ReplicaPhase::Leader(_)),
             "a leader has every entry that it may still need"
@@ -248,19 +254,19 @@ impl TramReplica {
 
     /// The first log position that this replica may still need: for its application, for a child
     /// that has not taken over what lies there, or for the reader of its state.
-    pub(super) fn need(&self) -> u64 {
+    pub(crate) fn need(&self) -> u64 {
         let own = self.buffers.edges.iter().map(|e| e.log).fold(self.progress.clear, u64::min);
         self.held().map_or(own, |held| own.min(held))
     }
 
     /// Whether it needs something that a log with this tail has no more: its application does, or
     /// a child.
-    pub(super) fn misses(&self, tail: u64) -> bool {
+    pub(crate) fn misses(&self, tail: u64) -> bool {
         self.progress.consumed < tail || self.buffers.edges.iter().any(|e| e.log < tail)
     }
 
     /// Tells clients and the parent group how far their buffers are taken over.
-    pub(super) fn tell_sources(&mut self, beat: Option<u64>, out: &mut Outbox<Memory>) {
+    pub(crate) fn tell_sources(&mut self, beat: Option<u64>, out: &mut Outbox<Memory>) {
         // Now and then everything is published again: the earlier write may have been lost.
         let again = beat.is_some_and(|beat| beat.is_multiple_of(SAY_AGAIN_BEATS));
         let beat = beat.is_some();
@@ -271,15 +277,21 @@ impl TramReplica {
         for i in 0..self.buffers.sources.len() {
             let source = &mut self.buffers.sources[i];
             let told_as = u64::from(source.lease) << 32 | term;
-            let moved = source.next - source.told.min(source.next);
+            let next = match &mut self.exchange {
+                Some(exchange) if i < parent => exchange.settled(i, source.next),
+                _ => source.next,
+            };
+            let moved = next - source.told.min(next);
             let due = again || moved >= step || (beat && (moved > 0 || source.told_as != told_as));
             let silent = i < parent && source.lease == 0;
             if !due || silent {
                 continue;
             }
-            (source.told, source.told_as) = (source.next, told_as);
-            let (next, lease) = (source.next, source.lease);
-            if i == parent {
+            (source.told, source.told_as) = (next, told_as);
+            let lease = source.lease;
+            if self.exchange.is_some() && i >= parent {
+                self.tell_group(i, next, out);
+            } else if i == parent {
                 self.tell_parent(next, out);
             } else {
                 let word = u64::from(lease as u16) << 48 | next & 0xffff_ffff_ffff;
@@ -300,7 +312,7 @@ impl TramReplica {
 
     /// Publishes the row when something in it changed that others wait for, and with each
     /// heartbeat.
-    pub(super) fn publish(&mut self, beat: Option<u64>, out: &mut Outbox<Memory>) {
+    pub(crate) fn publish(&mut self, beat: Option<u64>, out: &mut Outbox<Memory>) {
         let need = self.need();
         let old = self.rows.own;
         let mut row = ReplicaRow {

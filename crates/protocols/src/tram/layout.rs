@@ -16,22 +16,33 @@ use amcast_core::{Config, ConfigError, Gid, GroupSet, Pid, Role};
 
 /// A log has two halves: a writer's terms alternate between them, so that a new term is never
 /// written over the log that is in force.
-pub(super) const HALVES: usize = 2;
+pub(crate) const HALVES: usize = 2;
 
 /// Where everything lies; the same answer at every process.
 #[derive(Clone, Debug)]
-pub(super) struct Layout {
+pub(crate) struct Layout {
     config: Config,
     clients: usize,
     n: usize,
-    pub(super) log_lines: u32,
-    pub(super) hm_lines: u32,
-    pub(super) xfer_lines: u32,
+    /// Whether every two groups exchange timestamps: then no group has a parent or children.
+    exchange: bool,
+    pub(crate) log_lines: u32,
+    pub(crate) hm_lines: u32,
+    pub(crate) xfer_lines: u32,
     lap_lines: u32,
 }
 
 impl Layout {
-    pub(super) fn new(config: &Config) -> Result<Self, ConfigError> {
+    pub(crate) fn new(config: &Config) -> Result<Self, ConfigError> {
+        Self::of(config, false)
+    }
+
+    /// Where everything lies if every two groups exchange timestamps.
+    pub(crate) fn of_exchange(config: &Config) -> Result<Self, ConfigError> {
+        Self::of(config, true)
+    }
+
+    fn of(config: &Config, exchange: bool) -> Result<Self, ConfigError> {
         let lines = |p| config.get(p) as u32;
         let (log_lines, hm_lines) = (lines(&params::LOG_LINES), lines(&params::HM_LINES));
         let xfer_lines = lines(&params::XFER_LINES);
@@ -46,63 +57,83 @@ impl Layout {
             )));
         }
         let lap_lines = lines(&params::LAP_LINES);
-        Ok(Self { config: config.clone(), clients, n, log_lines, hm_lines, xfer_lines, lap_lines })
+        Ok(Self { config: config.clone(), clients, n, exchange, log_lines, hm_lines, xfer_lines, lap_lines })
+    }
+
+    pub(crate) const fn clients(&self) -> usize {
+        self.clients
     }
 
     /// The largest payload: a record takes at most half a ring, since a pad may waste as much.
-    pub(super) fn payload_max(&self) -> usize {
+    pub(crate) fn payload_max(&self) -> usize {
         let fits = payload_within(self.log_lines.min(self.hm_lines) / 2) as usize;
         fits.min(PAYLOAD_BYTES_MAX)
     }
 
     /// Payload bytes of one piece of a state transfer.
-    pub(super) fn piece_max(&self) -> u32 {
+    pub(crate) fn piece_max(&self) -> u32 {
         payload_within(self.xfer_lines / 4)
     }
 
     /// `HM[c]` of client number `c` at a replica.
-    pub(super) fn hm_client(&self, c: usize) -> RecordRing {
+    pub(crate) fn hm_client(&self, c: usize) -> RecordRing {
         self.ring(c, HM_BASE, self.hm_lines)
     }
 
     /// `HM[parent]` as written by rank `w` of the parent.
-    pub(super) fn hm_parent(&self, w: usize) -> RecordRing {
+    pub(crate) fn hm_parent(&self, w: usize) -> RecordRing {
         self.ring(self.clients + w, 0, self.hm_lines)
     }
 
     /// `LOG` as written by rank `w`, one of its halves.
-    pub(super) fn log(&self, w: usize, half: usize) -> RecordRing {
+    pub(crate) fn log(&self, w: usize, half: usize) -> RecordRing {
         self.ring(self.clients + self.n + w * HALVES + half, LOG_BASE, self.log_lines)
     }
 
     /// The row of rank `w` of the same group.
-    pub(super) fn row(&self, w: usize) -> RegionId {
+    pub(crate) fn row(&self, w: usize) -> RegionId {
         id(self.clients + self.n * (1 + HALVES) + w)
     }
 
     /// State coming from rank `w`.
-    pub(super) fn xfer(&self, w: usize) -> RecordRing {
+    pub(crate) fn xfer(&self, w: usize) -> RecordRing {
         self.state_ring(self.clients + self.n * (2 + HALVES) + w)
     }
 
     /// State going out, before it is written to the reader.
-    pub(super) fn stage(&self) -> RecordRing {
+    pub(crate) fn stage(&self) -> RecordRing {
         self.state_ring(self.clients + self.n * (3 + HALVES))
     }
 
     /// How far rank `w` of child `child` says that its group has taken over.
-    pub(super) fn taken(&self, group: Gid, child: Gid, w: usize) -> RegionId {
+    pub(crate) fn taken(&self, group: Gid, child: Gid, w: usize) -> RegionId {
         let before = self.config.overlay().children(group).and(GroupSet::first(child.index()));
         id(self.clients + self.n * (3 + HALVES) + 1 + before.len() * self.n + w)
     }
 
+    /// What rank `w` of group `from` sends here of that group's timestamps.
+    pub(crate) fn proposals(&self, from: Gid, w: usize) -> RecordRing {
+        self.ring(self.first_proposals() + from.index() * self.n + w, 0, self.hm_lines)
+    }
+
+    /// How far rank `w` of group `by` says that its group has taken over what this group sent it.
+    pub(crate) fn proposals_taken(&self, by: Gid, w: usize) -> RegionId {
+        let (groups, n) = (self.config.cluster().groups(), self.n);
+        id(self.first_proposals() + (groups + by.index()) * n + w)
+    }
+
+    /// Without children, these come behind the staging area.
+    const fn first_proposals(&self) -> usize {
+        self.clients + self.n * (3 + HALVES) + 1
+    }
+
     /// At a client: what it sends to group `g`, a mirror of its `HM` there.
-    pub(super) fn sent(&self, g: Gid) -> RecordRing {
+    pub(crate) fn sent(&self, g: Gid) -> RecordRing {
         self.ring(g.index(), 0, self.hm_lines)
     }
 
     /// At a client: how far rank `r` of group `g` says that its group has taken over.
-    pub(super) fn credit(&self, g: Gid, r: usize) -> RegionId {
+    pub(crate) fn credit(&self, g: Gid, r: usize) -> RegionId {
         id(self.config.cluster().groups() + g.index() * self.n + r)
     }
 
@@ -117,12 +148,12 @@ impl Layout {
     }
 
     /// After how many lines a ring of `lines` lines goes round while its records are short.
-    pub(super) fn lap_of(&self, lines: u32) -> u32 {
+    pub(crate) fn lap_of(&self, lines: u32) -> u32 {
         self.lap_lines.min(lines)
     }
 
     /// The regions that `me` owns, in order of their ids.
-    pub(super) fn regions(&self, me: Pid) -> Vec<RegionSpec> {
+    pub(crate) fn regions(&self, me: Pid) -> Vec<RegionSpec> {
         match self.config.cluster().role(me) {
             Role::Replica { group, .. } => self.replica_regions(me, group),
             Role::Client { .. } => self.client_regions(me),
@@ -138,7 +169,7 @@ impl Layout {
         }
         for w in 0..self.n {
             // The root has no parent: the place stays, so that ids are the same everywhere.
-            all.push(match overlay.parent(group) {
+            all.push(match overlay.parent(group).filter(|_| !self.exchange) {
                 Some(p) => spec("hm-parent", self.hm_lines, cluster.replica(p, w)),
                 None => spec("hm-parent", 1, me),
             });
@@ -152,10 +183,28 @@ impl Layout {
         all.extend(cluster.members(group).map(|w| spec("row", 1, w)));
         all.extend(cluster.members(group).map(|w| spec("xfer", self.xfer_lines, w)));
         all.push(spec("stage", self.xfer_lines, me));
+        if self.exchange {
+            self.exchange_regions(group, me, &mut all);
+            return all;
+        }
         for child in overlay.children(group).iter() {
             all.extend(cluster.members(child).map(|w| spec("taken", 1, w)));
         }
         all
+    }
+
+    fn exchange_regions(&self, group: Gid, me: Pid, all: &mut Vec<RegionSpec>) {
+        let cluster = self.config.cluster();
+        let spec = |name, lines, writer| RegionSpec { name, lines, writer, guarded: false };
+        for from in cluster.all_groups().iter() {
+            // Its own group sends it none: the place stays, so that ids are the same everywhere.
+            let lines = if from == group { 1 } else { self.hm_lines };
+            let writer = |w| if from == group { me } else { w };
+            all.extend(cluster.members(from).map(|w| spec("proposals", lines, writer(w))));
+        }
+        for by in cluster.all_groups().iter() {
+            all.extend(cluster.members(by).map(|w| spec("taken", 1, w)));
+        }
     }
 
     fn client_regions(&self, me: Pid) -> Vec<RegionSpec> {
@@ -179,51 +228,51 @@ const fn id(i: usize) -> RegionId {
 /// The data that a replica publishes to the others of its group, in one line each of them owns. The words are
 /// read one by one: each is independent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct ReplicaRow {
+pub(crate) struct ReplicaRow {
     /// Which life of the replica speaks.
-    pub(super) incarnation: u32,
+    pub(crate) incarnation: u32,
     /// Heartbeat; only grows within a life.
-    pub(super) beat: u64,
+    pub(crate) beat: u64,
     /// The epoch it asks permission for, or leads in (`perm[s]`); only grows.
-    pub(super) request: u32,
+    pub(crate) request: u32,
     /// Its answer (`perm_ack`).
-    pub(super) promise: EpochPromise,
+    pub(crate) promise: EpochPromise,
     /// The first log position it still needs; only grows within a life.
-    pub(super) need: u64,
+    pub(crate) need: u64,
     /// How far it has consumed the log (`STD`).
-    pub(super) consumed: u64,
+    pub(crate) consumed: u64,
     /// Whether it follows the log: nothing that it may need of it may be written over.
-    pub(super) follows: bool,
+    pub(crate) follows: bool,
     /// Whether it has all state, the application's included.
-    pub(super) fit: bool,
+    pub(crate) fit: bool,
     /// The rank it asks for state.
-    pub(super) source: Option<u8>,
+    pub(crate) source: Option<u8>,
     /// Which attempt at a state transfer this is.
-    pub(super) attempt: u32,
+    pub(crate) attempt: u32,
     /// How much of that attempt's stream it has read, in lines.
-    pub(super) read: u64,
+    pub(crate) read: u64,
 }
 
 /// A replica's promise to accept nothing below an epoch, and how its owner may use it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct EpochPromise {
+pub(crate) struct EpochPromise {
     /// The epoch (`tmp`).
-    pub(super) epoch: u32,
+    pub(crate) epoch: u32,
     /// Whether the writer of that epoch may write, and where.
-    pub(super) grant: PromiseGrant,
+    pub(crate) grant: PromiseGrant,
     /// The half of its log that it may use.
-    pub(super) half: u8,
+    pub(crate) half: u8,
     /// The epoch of the log that was in force here when the former writer had been revoked; 0 for
     /// none. All writes that were reported written to that writer are in it. Later writes are not
     /// looked at: its place may be given to a new term.
-    pub(super) accepted: u32,
+    pub(crate) accepted: u32,
     /// The half where that log lies.
-    pub(super) accepted_half: u8,
+    pub(crate) accepted_half: u8,
 }
 
 /// The permission of a promise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum PromiseGrant {
+pub(crate) enum PromiseGrant {
     /// Nothing yet: the former writer is still being revoked.
     #[default]
     Closed,
@@ -235,7 +284,7 @@ pub(super) enum PromiseGrant {
 }
 
 impl ReplicaRow {
-    pub(super) fn words(&self) -> [u64; LINE_WORDS] {
+    pub(crate) fn words(&self) -> [u64; LINE_WORDS] {
         let p = self.promise;
         [
             u64::from(self.incarnation) << 40 | self.beat & 0xff_ffff_ffff,
@@ -259,13 +308,13 @@ impl ReplicaRow {
     }
 
     /// The stamp of every row of a life.
-    pub(super) const fn stamp(incarnation: u32) -> LineStamp {
+    pub(crate) const fn stamp(incarnation: u32) -> LineStamp {
         LineStamp::new(incarnation, 0)
     }
 
     /// Whether a replica of a group of `n` can have written this. An impossible row is not acted on: the
     /// ranks in it are looked up, and epochs that are believed are used up.
-    pub(super) const fn makes_sense(&self, n: usize) -> bool {
+    pub(crate) const fn makes_sense(&self, n: usize) -> bool {
         let EpochPromise { epoch, accepted, .. } = self.promise;
         self.request <= EPOCH_BELIEVED
             && rank_of(self.request) < n
@@ -276,7 +325,7 @@ impl ReplicaRow {
     }
 
     /// None if nothing was written yet.
-    pub(super) fn parse(w: &[u64; LINE_WORDS]) -> Option<Self> {
+    pub(crate) fn parse(w: &[u64; LINE_WORDS]) -> Option<Self> {
         if w[0] == 0 {
             return None;
         }
@@ -310,7 +359,7 @@ impl ReplicaRow {
 }
 
 /// The writer of an epoch: epochs are unique over the system [TRAM 5.1, `tmp`].
-pub(super) const fn rank_of(epoch: u32) -> usize {
+pub(crate) const fn rank_of(epoch: u32) -> usize {
     (epoch & 0xf) as usize
 }
 
@@ -323,7 +372,7 @@ const EPOCH_MASK: u32 = (1 << EPOCH_BITS) - 1;
 const EPOCH_BELIEVED: u32 = EPOCH_MASK / 2;
 
 /// The smallest epoch of `rank` above `epoch`. Panics when there is none left.
-pub(super) const fn next_epoch(epoch: u32, rank: usize) -> u32 {
+pub(crate) const fn next_epoch(epoch: u32, rank: usize) -> u32 {
     let next = ((epoch >> 4) + 1) << 4 | rank as u32;
     assert!(next <= EPOCH_MASK, "out of epochs");
     next

@@ -8,6 +8,7 @@ use super::mutants::TramMutant;
 use super::replica::{BufferCursor, ReplicaPhase, TramReplica, take_up};
 use super::ring::{RecordRing, RingRecord, RingRecordKind};
 use super::ticket::{self, TicketRequest};
+use crate::ramcast::exchange;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use amcast_core::memory::{
@@ -18,7 +19,7 @@ use amcast_core::{Gid, Outbox, ProtocolEvent, Span, Time};
 
 /// The epoch of the stamps in a parent's buffers: a decided message is the same under any leader, so a
 /// later leader writes the same lines in the same places.
-pub(super) const PARENT_EPOCH: u32 = 1;
+pub(crate) const PARENT_EPOCH: u32 = 1;
 
 /// How long followers may wait to hear that an entry is decided, when no later one comes along: far
 /// below what anyone waits for, and longer than a client takes to send its next message.
@@ -26,8 +27,8 @@ const LULL: Span = Span::micros(2);
 
 /// A replica that leads.
 #[derive(Debug)]
-pub(super) struct Leader {
-    pub(super) epoch: u32,
+pub(crate) struct Leader {
+    pub(crate) epoch: u32,
     /// Its own copy of the log, and the tail that the followers know: lines before it may be
     /// written over.
     log: OwnLog,
@@ -43,9 +44,9 @@ pub(super) struct Leader {
     /// The last pad, from and to: a ring never holds more than one whole pad.
     pad: Option<(u64, u64)>,
     /// The first undecided position (`FUO`).
-    pub(super) commit: u64,
+    pub(crate) commit: u64,
     /// By rank; its own entry is not used.
-    pub(super) followers: Vec<Follower>,
+    pub(crate) followers: Vec<Follower>,
     /// How far each buffer is taken up into the log, decided or not.
     taken: Vec<BufferCursor>,
     /// The messages that were passed on, by child and rank.
@@ -56,11 +57,13 @@ pub(super) struct Leader {
     turn: usize,
     /// A message found no room in the log since the tail was last moved.
     full: bool,
+    /// RamCast's: the largest timestamp in its log.
+    pub(crate) clock: u64,
 }
 
 /// A follower as its leader sees it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Follower {
+pub(crate) struct Follower {
     /// Its copy of the log, in the half that it has opened; none if it has not.
     log: Option<FollowerLog>,
     /// Positions before this were posted.
@@ -86,7 +89,7 @@ pub(super) struct Follower {
 
 impl Follower {
     /// It lost its memory, or closed its log. Writes in flight to it still land.
-    pub(super) const fn forget(&mut self) {
+    pub(crate) const fn forget(&mut self) {
         (self.log, self.posted, self.acked, self.told) = (None, 0, 0, None);
     }
 }
@@ -114,7 +117,7 @@ struct SourceBuffer<'a> {
 }
 
 impl Leader {
-    pub(super) fn new(r: &TramReplica, view: RegionWindow<'_>, log: OwnLog, end: u64) -> Self {
+    pub(crate) fn new(r: &TramReplica, view: RegionWindow<'_>, log: OwnLog, end: u64) -> Self {
         let ring = *log.ring();
         let epoch = log.epoch();
         let tail = log.tail();
@@ -122,9 +125,11 @@ impl Leader {
         taken.iter_mut().for_each(|c| (c.told, c.probe) = (0, true));
         // [TRAM 5:1-3] the buffers' cursors: what lies in the log is taken up.
         let (mut pos, mut pad) = (r.progress.consumed.max(r.progress.cursors_from).min(end), None);
+        let mut clock = r.exchange.as_ref().map_or(0, |exchange| exchange.clock());
         while pos < end {
             let Some(record) = ring.read(view.region(ring.region), pos, epoch) else { break };
-            if record.kind == RingRecordKind::Message {
+            if record.kind != RingRecordKind::Pad {
+                clock = clock.max(exchange::latest(&ring, view, pos, &record));
                 if !r.mutants.is(TramMutant::ForgetsCursors) {
                     take_up(&r.layout, &mut taken, &record);
                 }
@@ -155,6 +160,7 @@ impl Leader {
             batches: VecDeque::new(),
             turn: 0,
             full: false,
+            clock,
         }
     }
 
@@ -179,7 +185,7 @@ impl Leader {
     }
 
     /// When the followers must hear more, if they must.
-    pub(super) fn tells_at(&self) -> Option<Time> {
+    pub(crate) fn tells_at(&self) -> Option<Time> {
         let told = Some((self.tail, self.commit));
         (self.shown != told).then(|| self.shown_at + LULL)
     }
@@ -192,7 +198,7 @@ impl Leader {
 
 impl TramReplica {
     /// The consequences of the others' rows: the replicas to write to, and the lines that may be written over.
-    pub(super) fn prepare_to_lead(&mut self, out: &mut Outbox<Memory>) {
+    pub(crate) fn prepare_to_lead(&mut self, out: &mut Outbox<Memory>) {
         if matches!(self.phase, ReplicaPhase::Leader(_)) {
             // First the tail: what nobody needs any more is not written to those who are taken in, since
             // it may be written over while they get it.
@@ -201,7 +207,26 @@ impl TramReplica {
         }
     }
 
-    pub(super) fn lead(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
+    /// Appends a record of one line that comes from no buffer. False if there is no room.
+    pub(crate) fn append_own(&mut self, view: RegionWindow<'_>, record: &RingRecord) -> bool {
+        let leader = self.leader();
+        let ring = *leader.log.ring();
+        let start = ring.start(leader.end, 1);
+        if start + 1 - leader.end > leader.free() {
+            return false;
+        }
+        let (line, log) = (CacheLine::default(), view.region(ring.region));
+        line.put(&record.words([0; 3]), ring.stamp(start, leader.epoch));
+        leader.log.append(log, start, [&line].into_iter());
+        if start != leader.end {
+            leader.log.append_pad(log, leader.end);
+            leader.pad = Some((leader.end, start));
+        }
+        leader.end = start + 1;
+        true
+    }
+
+    pub(crate) fn lead(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         self.pull(view, out);
         self.replicate(view, out);
         self.count();
@@ -338,6 +363,9 @@ impl TramReplica {
         if source < self.buffers.parent_source() {
             return Some((self.layout.hm_client(source), cursor.lease));
         }
+        if self.exchange.is_some() {
+            return self.next_proposals(source, cursor.next, view);
+        }
         self.config.overlay().parent(self.place.group)?;
         // A whole one: a leader that died in mid-write left half of it in its buffer for ever.
         (0..self.place.n)
@@ -373,7 +401,7 @@ impl TramReplica {
         }
         let ring = *self.leader().log.ring();
         let twice = self.mutants.is(TramMutant::TakesUpTwice) && record.msg.seq.is_multiple_of(5);
-        let leader = self.leader();
+        let ReplicaPhase::Leader(leader) = &mut self.phase else { return false };
         let start = ring.start(leader.end, lines);
         if start + u64::from(lines) - leader.end > leader.free() {
             out.mark("tram-ring-full");
@@ -397,6 +425,11 @@ impl TramReplica {
             out.mark("tram-buffer-moved");
             return false;
         }
+        if let Some(exchange) = &self.exchange {
+            let still = exchange.stands_still();
+            let line = &log[ring.at(start) as usize];
+            exchange::stamp(line, record.kind, &mut leader.clock, still);
+        }
         leader.log.publish(log, start, lines);
         if start != leader.end {
             leader.log.append_pad(log, leader.end);
@@ -417,6 +450,12 @@ impl TramReplica {
     /// The writer's record is invalid: the buffer is not read until its next holder.
     fn refuse(&mut self, source: usize, wrong: &'static str, out: &mut Outbox<Memory>) {
         let cluster = self.config.cluster();
+        if self.exchange.is_some() && source >= cluster.clients() {
+            let from = cluster.replica(Gid((source - cluster.clients() - 1) as u8), 0);
+            out.note(Note::Malformed(from, wrong));
+            self.leader().taken[source].broken = true;
+            return;
+        }
         // Not whom the record names: nothing in it is to be believed.
         let above = self.config.overlay().parent(self.place.group).unwrap_or(self.place.group);
         let from = match source < cluster.clients() {
@@ -429,6 +468,9 @@ impl TramReplica {
 
     /// The flaw of a record from that source, if any: then it is dropped.
     fn wrong(&self, source: usize, record: &RingRecord) -> Option<&'static str> {
+        if self.exchange.is_some() {
+            return self.wrong_of_exchange(source, record);
+        }
         let overlay = self.config.overlay();
         let parent = source == self.buffers.parent_source();
         if record.kind != RingRecordKind::Message {
@@ -518,7 +560,7 @@ impl TramReplica {
         }
     }
 
-    pub(super) fn log_answered(
+    pub(crate) fn log_answered(
         &mut self,
         rank: usize,
         epoch: u32,
@@ -577,7 +619,10 @@ impl TramReplica {
 
     // [TRAM 2:24-28] [TRAM 5:4-11] pass what is decided on to each child in whose reach it has a
     // destination; after a takeover, what the child has not taken over.
-    pub(super) fn pass_on(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
+    pub(crate) fn pass_on(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
+        if self.exchange.is_some() {
+            return self.send_proposals(out);
+        }
         let ReplicaPhase::Leader(leader) = &mut self.phase else { return };
         if self.buffers.edges.is_empty() || self.mutants.is(TramMutant::SendsToEach) {
             return;
@@ -616,7 +661,7 @@ impl TramReplica {
         }
     }
 
-    pub(super) fn forward_answered(&mut self, group: Gid, rank: usize) {
+    pub(crate) fn forward_answered(&mut self, group: Gid, rank: usize) {
         let ReplicaPhase::Leader(leader) = &mut self.phase else { return };
         let Some(i) = self.buffers.edges.iter().position(|e| e.child == group) else { return };
         // Writes to one process are answered in order, lost ones too.
@@ -624,7 +669,7 @@ impl TramReplica {
     }
 
     /// A client's place has a new holder: its first message begins the buffer anew.
-    pub(super) fn client_restarted(&mut self, client: usize, incarnation: u32) {
+    pub(crate) fn client_restarted(&mut self, client: usize, incarnation: u32) {
         let told = &mut self.buffers.holders[client];
         *told = (*told).max(incarnation.saturating_add(1));
         self.buffers.sources[client].told_as = 0;
@@ -635,7 +680,10 @@ impl TramReplica {
 
     /// A replica of another group started anew: of the parent group it learns again how far this
     /// group has taken over, of a child it gets again what its group has not taken over.
-    pub(super) fn relative_restarted(&mut self, group: Gid, rank: usize) {
+    pub(crate) fn relative_restarted(&mut self, group: Gid, rank: usize) {
+        if self.exchange.is_some() {
+            return self.partner_of_exchange_restarted(group, rank);
+        }
         if self.config.overlay().parent(self.place.group) == Some(group) {
             let parent = self.buffers.parent_source();
             self.buffers.sources[parent].told_as = u64::MAX;
@@ -650,7 +698,7 @@ impl TramReplica {
     }
 
     /// Follows what the children have taken over, along the log.
-    pub(super) fn settle_edges(&mut self, view: RegionWindow<'_>) {
+    pub(crate) fn settle_edges(&mut self, view: RegionWindow<'_>) {
         if !self.follows() {
             return;
         }

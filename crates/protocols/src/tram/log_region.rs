@@ -34,34 +34,34 @@ use amcast_core::step::Ticket;
 use amcast_core::{Outbox, Pid};
 
 /// The line of a log region where its writer publishes epoch, tail and commit index.
-pub(super) const CONTROL: u32 = 0;
+pub(crate) const CONTROL: u32 = 0;
 
 /// The line where the writer says whose term the records are of, before it writes any.
 const TERM: u32 = 1;
 
 /// How many lines say how things are; they are read together.
-pub(super) const HEAD_LINES: u32 = 2;
+pub(crate) const HEAD_LINES: u32 = 2;
 
 /// Where the ring of a log begins: behind the head.
-pub(super) const LOG_BASE: u32 = HEAD_LINES;
+pub(crate) const LOG_BASE: u32 = HEAD_LINES;
 
 /// The control line of a log, published by its writer after the records it speaks of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Control {
+pub(crate) struct Control {
     /// The term; a control line of a term says that the term's log is installed.
-    pub(super) epoch: u32,
+    pub(crate) epoch: u32,
     /// The first position that is still in the ring.
-    pub(super) tail: u64,
+    pub(crate) tail: u64,
     /// The commit index: everything before it is decided.
-    pub(super) commit: u64,
+    pub(crate) commit: u64,
 }
 
 impl Control {
-    pub(super) fn words(&self) -> [u64; LINE_WORDS] {
+    pub(crate) fn words(&self) -> [u64; LINE_WORDS] {
         [u64::from(self.epoch), self.tail, self.commit, 0, 0, 0, 0]
     }
 
-    pub(super) const fn stamp(&self) -> LineStamp {
+    pub(crate) const fn stamp(&self) -> LineStamp {
         LineStamp::new(self.epoch, 0)
     }
 
@@ -78,7 +78,7 @@ impl Control {
     }
 
     /// The control line of a region in this process's memory, with any term line.
-    pub(super) fn read(region: &[CacheLine]) -> Option<Self> {
+    pub(crate) fn read(region: &[CacheLine]) -> Option<Self> {
         let line = &region[CONTROL as usize];
         let stamp = line.stamp();
         Self::parse(&line.words(), stamp)
@@ -113,14 +113,14 @@ impl Term {
 
 /// The content of the head of a log region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct LogHead {
+pub(crate) struct LogHead {
     control: Option<Control>,
     term: Option<Term>,
 }
 
 impl LogHead {
     /// Of a region in this process's memory.
-    pub(super) fn read(region: &[CacheLine]) -> Self {
+    pub(crate) fn read(region: &[CacheLine]) -> Self {
         let line = &region[TERM as usize];
         let stamp = line.stamp();
         let term = Term::parse(&line.words(), stamp);
@@ -128,7 +128,7 @@ impl LogHead {
     }
 
     /// Of what was read from another process's memory; none if that is no head.
-    pub(super) fn of(outcome: AccessOutcome<'_>) -> Option<Self> {
+    pub(crate) fn of(outcome: AccessOutcome<'_>) -> Option<Self> {
         let AccessOutcome::Words([control, term]) = outcome else { return None };
         Some(Self {
             control: Control::parse(&control[..LINE_WORDS], LineStamp(control[LINE_WORDS])),
@@ -138,14 +138,14 @@ impl LogHead {
 
     /// The state of the log of `epoch`, if it is installed here and no later term has begun here. The tail is
     /// the later one of those that were announced.
-    pub(super) fn installed(&self, epoch: u32) -> Option<Control> {
+    pub(crate) fn installed(&self, epoch: u32) -> Option<Control> {
         let control = self.control.filter(|c| c.epoch == epoch)?;
         let term = self.term.filter(|t| t.epoch == epoch)?;
         Some(Control { tail: control.tail.max(term.tail), ..control })
     }
 
     /// Whether all records of `epoch` from `tail` on that were read before are whole.
-    pub(super) fn holds(&self, epoch: u32, tail: u64) -> bool {
+    pub(crate) fn holds(&self, epoch: u32, tail: u64) -> bool {
         self.installed(epoch).is_some_and(|control| control.tail <= tail)
     }
 }
@@ -155,28 +155,28 @@ impl LogHead {
 /// The region is borrowed anew for each look, since its writer writes meanwhile: that is where a simulator
 /// lets it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LogView<'a> {
-    pub(super) ring: RecordRing,
-    pub(super) view: RegionWindow<'a>,
-    pub(super) epoch: u32,
+pub(crate) struct LogView<'a> {
+    pub(crate) ring: RecordRing,
+    pub(crate) view: RegionWindow<'a>,
+    pub(crate) epoch: u32,
     /// Whether the head is looked at again: not by a leader, which reads what it writes itself.
-    pub(super) checks: bool,
+    pub(crate) checks: bool,
 }
 
 impl<'a> LogView<'a> {
     /// The lines, as they are now.
-    pub(super) fn region(&self) -> &'a [CacheLine] {
+    pub(crate) fn region(&self) -> &'a [CacheLine] {
         self.view.region(self.ring.region)
     }
 
     /// The state of the log, if it is still this term's.
-    pub(super) fn control(&self) -> Option<Control> {
+    pub(crate) fn control(&self) -> Option<Control> {
         LogHead::read(self.region()).installed(self.epoch)
     }
 
     /// The record at `pos`, its payload appended to `to` if it is wanted; none if it is not there, or was
     /// written over while it was read.
-    pub(super) fn read_checked(
+    pub(crate) fn read_checked(
         &self,
         pos: u64,
         wants: impl Fn(&RingRecord) -> bool,
@@ -192,7 +192,7 @@ impl<'a> LogView<'a> {
 
 /// A leader's own copy of its term's log, from the beginning of the term on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct OwnLog {
+pub(crate) struct OwnLog {
     ring: RecordRing,
     epoch: u32,
     /// The announced tail: lines before it may be written over.
@@ -203,7 +203,7 @@ pub(super) struct OwnLog {
 
 impl OwnLog {
     /// Begins the term of `epoch` in the region of `ring`: what lies there is of no use from here on.
-    pub(super) fn begin_term(
+    pub(crate) fn begin_term(
         (ring, region): (RecordRing, &[CacheLine]),
         epoch: u32,
         tail: u64,
@@ -221,27 +221,27 @@ impl OwnLog {
         region[TERM as usize].put(&term.words(), term.stamp());
     }
 
-    pub(super) const fn ring(&self) -> &RecordRing {
+    pub(crate) const fn ring(&self) -> &RecordRing {
         &self.ring
     }
 
-    pub(super) const fn epoch(&self) -> u32 {
+    pub(crate) const fn epoch(&self) -> u32 {
         self.epoch
     }
 
     /// The announced tail.
-    pub(super) const fn tail(&self) -> u64 {
+    pub(crate) const fn tail(&self) -> u64 {
         self.tail
     }
 
     /// The first position that may not be written before a later tail is announced.
-    pub(super) const fn limit(&self) -> u64 {
+    pub(crate) const fn limit(&self) -> u64 {
         self.tail + self.ring.lines as u64
     }
 
     /// Publishes how far the log is decided, and from where on it is needed: lines before that tail may be
     /// written over afterwards.
-    pub(super) fn advance_tail(&mut self, region: &[CacheLine], tail: u64, commit: u64) {
+    pub(crate) fn advance_tail(&mut self, region: &[CacheLine], tail: u64, commit: u64) {
         assert!(tail >= self.tail, "a tail only grows");
         if core::mem::take(&mut self.owed) {
             self.tell_term(region);
@@ -252,7 +252,7 @@ impl OwnLog {
     }
 
     /// Appends the lines of one record, or the one line of a pad, at `pos`.
-    pub(super) fn append<'l>(
+    pub(crate) fn append<'l>(
         &self,
         region: &[CacheLine],
         pos: u64,
@@ -269,7 +269,7 @@ impl OwnLog {
     }
 
     /// As [`OwnLog::append`], of words that were read elsewhere.
-    pub(super) fn append_words(
+    pub(crate) fn append_words(
         &self,
         region: &[CacheLine],
         pos: u64,
@@ -287,14 +287,14 @@ impl OwnLog {
     }
 
     /// Appends a pad over the rest of the ring at `pos`.
-    pub(super) fn append_pad(&self, region: &[CacheLine], pos: u64) {
+    pub(crate) fn append_pad(&self, region: &[CacheLine], pos: u64) {
         assert!(pos < self.limit(), "written over before the tail was advanced");
         self.ring.write_pad(region, pos, self.epoch);
     }
 
     /// Copies the lines of one record to `pos`. They are no record, for nobody, before they are published:
     /// what they are copied from may change meanwhile.
-    pub(super) fn copy_in<'l>(
+    pub(crate) fn copy_in<'l>(
         &self,
         region: &[CacheLine],
         pos: u64,
@@ -311,7 +311,7 @@ impl OwnLog {
     }
 
     /// Makes a record of the `count` lines that were copied to `pos`.
-    pub(super) fn publish(&self, region: &[CacheLine], pos: u64, count: u32) {
+    pub(crate) fn publish(&self, region: &[CacheLine], pos: u64, count: u32) {
         let (at, stamp) = (self.ring.at(pos) as usize, self.ring.stamp(pos, self.epoch));
         region[at..at + count as usize].iter().for_each(|line| line.publish(stamp));
     }
@@ -319,7 +319,7 @@ impl OwnLog {
 
 /// A follower's copy of its leader's log, from the moment on when the leader takes it in.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FollowerLog {
+pub(crate) struct FollowerLog {
     to: Pid,
     ring: RecordRing,
     epoch: u32,
@@ -332,7 +332,7 @@ pub(super) struct FollowerLog {
 impl FollowerLog {
     /// Begins the term of `epoch` at the follower `to`, or continues it where it stopped: the lines
     /// before `tail` are written over.
-    pub(super) fn begin_term(
+    pub(crate) fn begin_term(
         (to, ring): (Pid, RecordRing),
         epoch: u32,
         tail: u64,
@@ -352,7 +352,7 @@ impl FollowerLog {
     }
 
     /// Posts lines of the leader's log, from `from` of them, that lie at positions from `pos` on.
-    pub(super) fn append(
+    pub(crate) fn append(
         &self,
         pos: u64,
         from: (RegionId, u32),
@@ -371,7 +371,7 @@ impl FollowerLog {
 
     /// Posts the control line: behind all lines that it speaks of, and in front of those that take the
     /// place of what lies before its tail.
-    pub(super) fn advance_tail(
+    pub(crate) fn advance_tail(
         &mut self,
         control: Control,
         (ticket, bell): (Ticket, bool),

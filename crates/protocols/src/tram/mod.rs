@@ -62,21 +62,21 @@
 //! # Read first
 //! [`ring`], then [`leader`], then [`follower`].
 
-mod buffer;
-mod client;
-mod follower;
-mod layout;
-mod leader;
-mod log_region;
-mod mutants;
-mod params;
-mod permissions;
-mod progress;
-mod replica;
-mod ring;
-mod takeover;
-mod ticket;
-mod transfer;
+pub(crate) mod buffer;
+pub(crate) mod client;
+pub(crate) mod follower;
+pub(crate) mod layout;
+pub(crate) mod leader;
+pub(crate) mod log_region;
+pub(crate) mod mutants;
+pub(crate) mod params;
+pub(crate) mod permissions;
+pub(crate) mod progress;
+pub(crate) mod replica;
+pub(crate) mod ring;
+pub(crate) mod takeover;
+pub(crate) mod ticket;
+pub(crate) mod transfer;
 
 #[cfg(test)]
 mod tests;
@@ -145,13 +145,18 @@ impl Entry for Tram {
     }
 
     fn show(&self, bytes: &[u8]) -> String {
-        let mut words = [0; LINE_WORDS];
-        for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-            *word = u64::from_le_bytes(chunk.try_into().expect("eight bytes"));
-        }
-        match ring::RingRecord::parse(&words) {
-            Some(record) => alloc::format!("{record:?}"),
-            None => alloc::format!("{words:x?}"),
-        }
+        show_line(bytes)
+    }
+}
+
+/// The first line of a record, for people.
+pub(crate) fn show_line(bytes: &[u8]) -> String {
+    let mut words = [0; LINE_WORDS];
+    for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        *word = u64::from_le_bytes(chunk.try_into().expect("eight bytes"));
+    }
+    match ring::RingRecord::parse(&words) {
+        Some(record) => alloc::format!("{record:?}"),
+        None => alloc::format!("{words:x?}"),
     }
 }

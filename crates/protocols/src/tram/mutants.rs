@@ -68,7 +68,7 @@ crate::mutant::mutants! {
 }
 
 /// The group that a client sends a message for `dst` to.
-pub(super) fn target(mutants: Mutants<TramMutant>, overlay: &Overlay, dst: GroupSet) -> Gid {
+pub(crate) fn target(mutants: Mutants<TramMutant>, overlay: &Overlay, dst: GroupSet) -> Gid {
     if mutants.is(TramMutant::SendsToRoot) {
         return overlay.lca(GroupSet::first(overlay.groups()));
     }
@@ -79,6 +79,6 @@ pub(super) fn target(mutants: Mutants<TramMutant>, overlay: &Overlay, dst: Group
 }
 
 /// The epoch that a candidate's own is to be higher than, of those it has seen.
-pub(super) fn asks_above(mutants: Mutants<TramMutant>, seen: u32) -> u32 {
+pub(crate) fn asks_above(mutants: Mutants<TramMutant>, seen: u32) -> u32 {
     if mutants.is(TramMutant::AsksWithItsFirst) { 0 } else { seen }
 }

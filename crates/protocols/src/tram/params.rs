@@ -4,7 +4,7 @@ use amcast_core::Param;
 use amcast_core::config::ParamKind;
 use amcast_core::parameters::{HEARTBEAT, SUSPECT};
 
-pub(super) const LOG_LINES: Param = Param {
+pub(crate) const LOG_LINES: Param = Param {
     name: "log_lines",
     kind: ParamKind::Number { default: 40_960, min: 16, max: 1 << 24 },
     about: "Lines of the ring that holds a group's log (LOG), 64 bytes each.",
@@ -13,7 +13,7 @@ pub(super) const LOG_LINES: Param = Param {
     source: "ours; [TRAM 5.1] has unbounded buffers",
 };
 
-pub(super) const HM_LINES: Param = Param {
+pub(crate) const HM_LINES: Param = Param {
     name: "hm_lines",
     kind: ParamKind::Number { default: 40_960, min: 16, max: 1 << 24 },
     about: "Lines of each message buffer (HM): one for each client and parent replica, 64 bytes each.",
@@ -21,7 +21,7 @@ pub(super) const HM_LINES: Param = Param {
     source: "ours; [TRAM 5.1] has unbounded buffers",
 };
 
-pub(super) const LAP_LINES: Param = Param {
+pub(crate) const LAP_LINES: Param = Param {
     name: "lap_lines",
     kind: ParamKind::Number { default: 8_192, min: 16, max: 1 << 24 },
     about: "Lines after which a ring of LOG or HM goes round while its records are short (an eighth \
@@ -31,7 +31,7 @@ pub(super) const LAP_LINES: Param = Param {
     source: "ours; measured",
 };
 
-pub(super) const XFER_LINES: Param = Param {
+pub(crate) const XFER_LINES: Param = Param {
     name: "xfer_lines",
     kind: ParamKind::Number { default: 1024, min: 16, max: 1 << 20 },
     about: "Lines of the ring through which a returning replica gets its place in the log.",
@@ -39,7 +39,7 @@ pub(super) const XFER_LINES: Param = Param {
     source: "ours",
 };
 
-pub(super) const BATCH_LINES: Param = Param {
+pub(crate) const BATCH_LINES: Param = Param {
     name: "batch_lines",
     kind: ParamKind::Number { default: 512, min: 1, max: 1 << 16 },
     about: "How much of a client's or parent's buffer a leader takes up in one step, in lines.",
@@ -48,7 +48,7 @@ pub(super) const BATCH_LINES: Param = Param {
     source: "[TRAM 7]; measured",
 };
 
-pub(super) const PIPELINE: Param = Param {
+pub(crate) const PIPELINE: Param = Param {
     name: "pipeline",
     kind: ParamKind::Number { default: 4, min: 1, max: 64 },
     about: "Batches of log writes that a leader has on the way to its followers.",
@@ -56,19 +56,21 @@ pub(super) const PIPELINE: Param = Param {
     source: "ours; the paper has one slot on the way",
 };
 
+pub(crate) const HEARTBEAT_OF_MEMORY: Param = HEARTBEAT.with(
+    ParamKind::Number { default: 2_000, min: 10, max: 10_000_000 },
+    "ours; a heartbeat is one line of memory for each replica of the group; the leader oracle of \
+     [TRAM 2.1]",
+);
+
 /// All of them.
-pub(super) static ALL: &[Param] = &[
+pub(crate) static ALL: &[Param] = &[
     LOG_LINES,
     HM_LINES,
     LAP_LINES,
     XFER_LINES,
     BATCH_LINES,
     PIPELINE,
-    HEARTBEAT.with(
-        ParamKind::Number { default: 2_000, min: 10, max: 10_000_000 },
-        "ours; a heartbeat is one line of memory for each replica of the group; the leader oracle of \
-         [TRAM 2.1]",
-    ),
+    HEARTBEAT_OF_MEMORY,
     SUSPECT.param(),
     #[cfg(feature = "mutants")]
     <super::mutants::TramMutant as crate::mutant::Mutant>::PARAM,

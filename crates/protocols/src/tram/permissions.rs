@@ -4,40 +4,40 @@ use super::layout::{EpochPromise, PromiseGrant};
 
 /// A log of one term: open, or in force.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct TermLog {
-    pub(super) writer: usize,
-    pub(super) half: usize,
-    pub(super) epoch: u32,
+pub(crate) struct TermLog {
+    pub(crate) writer: usize,
+    pub(crate) half: usize,
+    pub(crate) epoch: u32,
 }
 
 /// The promise of a replica, and the logs that follow from it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LogPermissions {
+pub(crate) struct LogPermissions {
     /// Its promise, and the writer to which its log is open.
-    pub(super) promise: EpochPromise,
+    pub(crate) promise: EpochPromise,
     /// The log that is open for writing, and for which term.
-    pub(super) open: Option<TermLog>,
+    pub(crate) open: Option<TermLog>,
     /// The region that is being revoked; it is looked at once more when that is done.
-    pub(super) closing: Option<TermLog>,
+    pub(crate) closing: Option<TermLog>,
     /// The highest epoch it has seen anywhere.
-    pub(super) epoch_seen: u32,
+    pub(crate) epoch_seen: u32,
     /// The log it reads: the one of the highest epoch that was installed here.
-    pub(super) force: Option<TermLog>,
+    pub(crate) force: Option<TermLog>,
 }
 
 impl LogPermissions {
     /// Whether it has promised an epoch whose writer is not let in yet.
-    pub(super) fn is_settling(&self) -> bool {
+    pub(crate) fn is_settling(&self) -> bool {
         self.promise.grant == PromiseGrant::Closed && self.promise.epoch > 0
     }
 
     /// It sees an epoch somewhere.
-    pub(super) fn see(&mut self, epoch: u32) {
+    pub(crate) fn see(&mut self, epoch: u32) {
         self.epoch_seen = self.epoch_seen.max(epoch);
     }
 
     /// Promises to accept nothing below `epoch`. Gives the log that is open to another term, and to be closed.
-    pub(super) fn promise(&mut self, epoch: u32) -> Option<TermLog> {
+    pub(crate) fn promise(&mut self, epoch: u32) -> Option<TermLog> {
         self.promise = EpochPromise { epoch, ..EpochPromise::default() };
         self.see(epoch);
         let open = self.open.take()?;
@@ -46,7 +46,7 @@ impl LogPermissions {
     }
 
     /// Lets the writer of the promised epoch in: with or without the log that this replica had.
-    pub(super) fn let_in(&mut self, writer: usize, grant: PromiseGrant) -> TermLog {
+    pub(crate) fn let_in(&mut self, writer: usize, grant: PromiseGrant) -> TermLog {
         self.closing = None;
         let half = self.half_for(writer);
         self.promise.half = half as u8;
@@ -60,7 +60,7 @@ impl LogPermissions {
     }
 
     /// The half of a writer's log that a new term of it may use: not the one in force.
-    pub(super) fn half_for(&self, writer: usize) -> usize {
+    pub(crate) fn half_for(&self, writer: usize) -> usize {
         match self.force {
             Some(force) if force.writer == writer => 1 - force.half,
             _ => 0,

@@ -2,28 +2,28 @@
 
 /// How far a replica is. Positions are those of the log.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LogProgress {
+pub(crate) struct LogProgress {
     /// The next log position to consume (`STD`).
-    pub(super) consumed: u64,
+    pub(crate) consumed: u64,
     /// The end of the log that is known to be decided (`FUO`: the first position that is not).
-    pub(super) decided: u64,
+    pub(crate) decided: u64,
     /// Below this position the cursors came with a state transfer, and entries do not move them.
-    pub(super) cursors_from: u64,
+    pub(crate) cursors_from: u64,
     /// The position of the last delivery.
-    pub(super) delivered: u64,
+    pub(crate) delivered: u64,
     /// How far the application has applied deliveries.
-    pub(super) applied: u64,
+    pub(crate) applied: u64,
     /// The position of the state in force in the application, if that answers what was asked for last.
-    pub(super) installed: Option<u64>,
+    pub(crate) installed: Option<u64>,
     /// How many states the driver was asked for.
-    pub(super) needs: u64,
+    pub(crate) needs: u64,
     /// Entries before this position are applied and not needed here; only grows within a life.
-    pub(super) clear: u64,
+    pub(crate) clear: u64,
 }
 
 impl LogProgress {
     /// Continues at `position`, from the head of a state transfer.
-    pub(super) fn resume(&mut self, position: u64, delivered: u64, cursors_from: u64) {
+    pub(crate) fn resume(&mut self, position: u64, delivered: u64, cursors_from: u64) {
         (self.consumed, self.delivered, self.applied) = (position, delivered, delivered);
         self.clear = position;
         self.decided = self.decided.max(position);
@@ -31,14 +31,14 @@ impl LogProgress {
     }
 
     /// The driver is asked for another state: one that is in force does not answer that.
-    pub(super) const fn need_state(&mut self) {
+    pub(crate) const fn need_state(&mut self) {
         self.needs += 1;
         self.installed = None;
     }
 
     /// The application has a state in force that holds every delivery up to `position`. Says whether it answers the last
     /// need: one that was in force before that was reported does not, at any position.
-    pub(super) fn install(&mut self, position: u64, needs: u64) -> bool {
+    pub(crate) fn install(&mut self, position: u64, needs: u64) -> bool {
         let answers = needs >= self.needs;
         if answers {
             self.installed = self.installed.max(Some(position));
@@ -49,7 +49,7 @@ impl LogProgress {
     }
 
     /// Whether a state is in force that answers the last need, up to this position.
-    pub(super) fn has_installed(&self, awaited: u64) -> bool {
+    pub(crate) fn has_installed(&self, awaited: u64) -> bool {
         self.installed.is_some_and(|position| position >= awaited)
     }
 
@@ -57,12 +57,12 @@ impl LogProgress {
     ///
     /// If nothing that was delivered is missing in the application's state, what was consumed after the last
     /// delivery counts, too. And what is clear holds no delivery beyond the ones that were applied.
-    pub(super) fn given_with(&self, applied: u64) -> u64 {
+    pub(crate) fn given_with(&self, applied: u64) -> u64 {
         if applied == self.delivered { self.consumed } else { applied.max(self.clear) }
     }
 
     /// Everything that is applied is no longer needed here.
-    pub(super) fn clear_applied(&mut self) {
+    pub(crate) fn clear_applied(&mut self) {
         let applied = if self.applied >= self.delivered { self.consumed } else { self.applied };
         self.clear = self.clear.max(applied);
     }

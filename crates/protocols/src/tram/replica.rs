@@ -14,6 +14,7 @@ use super::ticket::TicketRequest;
 use super::transfer::{IncomingTransfer, OutgoingTransfer};
 use crate::layers::failure_detector::{FailureDetector, PATIENCE_GROWTH_MAX};
 use crate::mutant::Mutants;
+use crate::ramcast::exchange::{TimestampExchange, source_of};
 use alloc::vec::Vec;
 use amcast_core::memory::{
     AccessOutcome, LINE_WORDS, LineStamp, Memory, MemoryInput, MemoryOutput, RegionId,
@@ -28,144 +29,146 @@ use amcast_core::{
 
 /// How often a process that is polled without a pause looks at what is not on the way of a message:
 /// rows, cursors, heartbeats, credits. Far below what anyone waits for, and dear enough to leave out.
-pub(super) const ROUND: Span = Span::micros(2);
+pub(crate) const ROUND: Span = Span::micros(2);
 
 /// A TRAM replica.
 #[derive(Debug)]
-pub(super) struct TramReplica {
-    pub(super) place: ReplicaPlace,
-    pub(super) config: Config,
-    pub(super) layout: Layout,
-    pub(super) mutants: Mutants<TramMutant>,
-    pub(super) limits: LeaderLimits,
-    pub(super) now: Time,
-    pub(super) timers: ReplicaTimers,
-    pub(super) permissions: LogPermissions,
-    pub(super) progress: LogProgress,
-    pub(super) buffers: BufferCursors,
-    pub(super) rows: GroupRows,
-    pub(super) health: ReplicaHealth,
-    pub(super) phase: ReplicaPhase,
-    pub(super) transfers: OutgoingWrites,
+pub(crate) struct TramReplica {
+    pub(crate) place: ReplicaPlace,
+    pub(crate) config: Config,
+    pub(crate) layout: Layout,
+    pub(crate) mutants: Mutants<TramMutant>,
+    pub(crate) limits: LeaderLimits,
+    pub(crate) now: Time,
+    pub(crate) timers: ReplicaTimers,
+    pub(crate) permissions: LogPermissions,
+    pub(crate) progress: LogProgress,
+    pub(crate) buffers: BufferCursors,
+    pub(crate) rows: GroupRows,
+    pub(crate) health: ReplicaHealth,
+    pub(crate) phase: ReplicaPhase,
+    pub(crate) transfers: OutgoingWrites,
+    /// RamCast's: the exchange of timestamps with the other groups, in place of the tree.
+    pub(crate) exchange: Option<alloc::boxed::Box<TimestampExchange>>,
     /// Messages for the current step's bells: whether someone beside the leader must hurry.
-    pub(super) hurry: bool,
+    pub(crate) hurry: bool,
 }
 
 /// The place of a replica in the cluster, and its life.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ReplicaPlace {
-    pub(super) me: Pid,
-    pub(super) group: Gid,
+pub(crate) struct ReplicaPlace {
+    pub(crate) me: Pid,
+    pub(crate) group: Gid,
     /// Its number in the group (`s`).
-    pub(super) rank: usize,
+    pub(crate) rank: usize,
     /// How many replicas the group has.
-    pub(super) n: usize,
-    pub(super) quorum: usize,
-    pub(super) incarnation: u32,
+    pub(crate) n: usize,
+    pub(crate) quorum: usize,
+    pub(crate) incarnation: u32,
 }
 
 /// How much a leader does at a time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LeaderLimits {
+pub(crate) struct LeaderLimits {
     /// Lines that it takes from a buffer in a step.
-    pub(super) batch_lines: u32,
+    pub(crate) batch_lines: u32,
     /// Batches that are on the way.
-    pub(super) pipeline: usize,
+    pub(crate) pipeline: usize,
 }
 
 /// When a replica acts without a message.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ReplicaTimers {
+pub(crate) struct ReplicaTimers {
     /// When it last looked at everything.
-    pub(super) looked: Time,
+    pub(crate) looked: Time,
     /// When it must look again at the latest, and for what.
-    pub(super) due: (Time, WakeReason),
+    pub(crate) due: (Time, WakeReason),
     /// Not before this time does it try again to become leader.
-    pub(super) retry_at: Time,
+    pub(crate) retry_at: Time,
 }
 
 /// The cursors of a replica in the buffers of `HM`, above and below it in the tree.
 #[derive(Clone, Debug)]
-pub(super) struct BufferCursors {
+pub(crate) struct BufferCursors {
     /// Its own: one for each client, then the parent's.
-    pub(super) sources: Vec<BufferCursor>,
+    pub(crate) sources: Vec<BufferCursor>,
     /// By client: the lease of the latest holder that it knows.
-    pub(super) holders: Vec<u32>,
-    /// Those of the child groups.
-    pub(super) edges: Vec<ChildGroup>,
+    pub(crate) holders: Vec<u32>,
+    /// Those of the child groups. RamCast has none: behind the parent's place, its sources have one for each group.
+    pub(crate) edges: Vec<ChildGroup>,
 }
 
 /// The rows by which the replicas of a group tell each other how far they are.
 #[derive(Debug)]
-pub(super) struct GroupRows {
+pub(crate) struct GroupRows {
     /// By rank; its own entry is not used.
-    pub(super) peers: Vec<ReplicaPeer>,
-    pub(super) detector: FailureDetector,
+    pub(crate) peers: Vec<ReplicaPeer>,
+    pub(crate) detector: FailureDetector,
     /// The row as last published.
-    pub(super) own: ReplicaRow,
+    pub(crate) own: ReplicaRow,
     /// Publish the row even if nothing urgent changed.
-    pub(super) due: bool,
+    pub(crate) due: bool,
 }
 
 /// Writes in flight that copy from this replica's memory, and the state transfer that it serves.
 #[derive(Debug)]
-pub(super) struct OutgoingWrites {
-    pub(super) outgoing: Option<OutgoingTransfer>,
+pub(crate) struct OutgoingWrites {
+    pub(crate) outgoing: Option<OutgoingTransfer>,
     /// Pieces of heads on the way, which copy from the staging area: only when they have arrived, or are
     /// lost, may another head be staged.
-    pub(super) staged: u32,
+    pub(crate) staged: u32,
     /// By half of its own log: writes in flight, which copy from there, of any term.
-    pub(super) flying: [u32; HALVES],
+    pub(crate) flying: [u32; HALVES],
     /// By rank: the attempt at a state transfer that it served last; 0 for none.
-    pub(super) served: Vec<u32>,
+    pub(crate) served: Vec<u32>,
 }
 
 /// How far a buffer of `HM` is taken up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct BufferCursor {
+pub(crate) struct BufferCursor {
     /// The lease under which it is filled; 0 before the first message.
-    pub(super) lease: u32,
+    pub(crate) lease: u32,
     /// The first position that is not in the decided log (`slot_in`).
-    pub(super) next: u64,
+    pub(crate) next: u64,
     /// The position that was announced to its writer.
-    pub(super) told: u64,
+    pub(crate) told: u64,
     /// The lease or term with which it was announced.
-    pub(super) told_as: u64,
+    pub(crate) told_as: u64,
     /// A leader's: whether a new lease may have begun.
-    pub(super) probe: bool,
+    pub(crate) probe: bool,
     /// A leader's: what lies there makes no sense.
-    pub(super) broken: bool,
+    pub(crate) broken: bool,
 }
 
 /// A child group.
 #[derive(Clone, Debug)]
-pub(super) struct ChildGroup {
-    pub(super) child: Gid,
+pub(crate) struct ChildGroup {
+    pub(crate) child: Gid,
     /// Everything for the child that lies in the log before `log` is taken over by the child, and
     /// `out` is its buffer's position there (`slot_out`).
-    pub(super) log: u64,
-    pub(super) out: u64,
+    pub(crate) log: u64,
+    pub(crate) out: u64,
     /// How far the child has taken over its buffer.
-    pub(super) taken: u64,
+    pub(crate) taken: u64,
 }
 
 /// The knowledge of another replica of the group.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ReplicaPeer {
+pub(crate) struct ReplicaPeer {
     /// Which life of it is the latest known.
-    pub(super) incarnation: u32,
+    pub(crate) incarnation: u32,
     /// Its row, if it has spoken in that life.
-    pub(super) row: Option<ReplicaRow>,
+    pub(crate) row: Option<ReplicaRow>,
     /// This replica's own row is on the way to it: none is sent before that is answered, so that
     /// a slow way holds one and not a queue of them.
-    pub(super) telling: bool,
+    pub(crate) telling: bool,
     /// A newer row waits for that.
-    pub(super) untold: bool,
+    pub(crate) untold: bool,
 }
 
 /// Whether a replica has all state.
 #[derive(Debug)]
-pub(super) enum ReplicaHealth {
+pub(crate) enum ReplicaHealth {
     /// It has.
     Fit,
     /// It has the log, and waits until its application has every delivery up to this position.
@@ -176,7 +179,7 @@ pub(super) enum ReplicaHealth {
 
 /// The role of a replica in its group.
 #[derive(Debug)]
-pub(super) enum ReplicaPhase {
+pub(crate) enum ReplicaPhase {
     Follower,
     Candidate(LeaderCandidate),
     Leader(Leader),
@@ -184,7 +187,7 @@ pub(super) enum ReplicaPhase {
 
 impl ReplicaPlace {
     /// The other ranks of the group.
-    pub(super) fn others(&self) -> impl Iterator<Item = usize> + use<> {
+    pub(crate) fn others(&self) -> impl Iterator<Item = usize> + use<> {
         let me = self.rank;
         (0..self.n).filter(move |&r| r != me)
     }
@@ -192,8 +195,8 @@ impl ReplicaPlace {
 
 impl BufferCursors {
     /// The number of the parent's buffer among the sources.
-    pub(super) fn parent_source(&self) -> usize {
-        self.sources.len() - 1
+    pub(crate) fn parent_source(&self) -> usize {
+        self.holders.len()
     }
 }
 
@@ -211,8 +214,23 @@ impl GroupRows {
 }
 
 impl TramReplica {
-    pub(super) fn new(me: Pid, config: &Config) -> Result<Self, ConfigError> {
-        let (cluster, overlay) = (config.cluster(), config.overlay());
+    /// A replica of a group in the tree.
+    pub(crate) fn new(me: Pid, config: &Config) -> Result<Self, ConfigError> {
+        let layout = Layout::new(config)?;
+        let mut replica = Self::of_group((me, config), layout, Mutants::of(config))?;
+        let edge = |child| ChildGroup { child, log: 0, out: 0, taken: 0 };
+        replica.buffers.edges =
+            config.overlay().children(replica.place.group).iter().map(edge).collect();
+        Ok(replica)
+    }
+
+    /// A replica of a group that has no others above or below it.
+    pub(crate) fn of_group(
+        (me, config): (Pid, &Config),
+        layout: Layout,
+        mutants: Mutants<TramMutant>,
+    ) -> Result<Self, ConfigError> {
+        let cluster = config.cluster();
         let Role::Replica { group, rank } = cluster.role(me) else {
             return Err(ConfigError::Role("not a replica"));
         };
@@ -223,15 +241,13 @@ impl TramReplica {
         let mut detector = FailureDetector::new(rank, &preference, interval, timeout);
         // A machine without cores to spare stays so for a while: what it learns it keeps.
         detector.grow_patience_to(PATIENCE_GROWTH_MAX);
-        let edge = |child| ChildGroup { child, log: 0, out: 0, taken: 0 };
         let sources = alloc::vec![BufferCursor::default(); cluster.clients() + 1];
-        let edges = overlay.children(group).iter().map(edge).collect();
         let quorum = cluster.quorum();
         Ok(Self {
             place: ReplicaPlace { me, group, rank, n, quorum, incarnation: 0 },
             config: config.clone(),
-            layout: Layout::new(config)?,
-            mutants: Mutants::of(config),
+            layout,
+            mutants,
             limits: LeaderLimits {
                 batch_lines: config.get(&params::BATCH_LINES) as u32,
                 pipeline: config.get(&params::PIPELINE) as usize,
@@ -245,7 +261,11 @@ impl TramReplica {
             // [TRAM 2:1] nothing decided, nobody leads, no permission given.
             permissions: LogPermissions::default(),
             progress: LogProgress::default(),
-            buffers: BufferCursors { sources, holders: alloc::vec![0; cluster.clients()], edges },
+            buffers: BufferCursors {
+                sources,
+                holders: alloc::vec![0; cluster.clients()],
+                edges: Vec::new(),
+            },
             rows: GroupRows {
                 peers: alloc::vec![ReplicaPeer::default(); n],
                 detector,
@@ -260,6 +280,7 @@ impl TramReplica {
                 flying: [0; HALVES],
                 served: alloc::vec![0; n],
             },
+            exchange: None,
             hurry: false,
         })
     }
@@ -300,6 +321,7 @@ impl TramReplica {
     fn look_after(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         let beat = self.rows.detector.beat(self.now);
         self.settle_edges(view);
+        self.settle_streams(view, out);
         self.take_in(view, out);
         self.give_state(view, out);
         self.settle_applied();
@@ -370,21 +392,21 @@ impl TramReplica {
     }
 
     /// Whether it has the log, and consumes it.
-    pub(super) const fn follows(&self) -> bool {
+    pub(crate) const fn follows(&self) -> bool {
         !matches!(self.health, ReplicaHealth::Lacking(_))
     }
 
     /// Whether it has all state, the application's included.
-    pub(super) const fn is_fit(&self) -> bool {
+    pub(crate) const fn is_fit(&self) -> bool {
         matches!(self.health, ReplicaHealth::Fit)
     }
 
-    pub(super) fn pid(&self, rank: usize) -> Pid {
+    pub(crate) fn pid(&self, rank: usize) -> Pid {
         self.config.cluster().replica(self.place.group, rank)
     }
 
     /// Writes one line, made here, that needs no answer.
-    pub(super) fn write_line(
+    pub(crate) fn write_line(
         out: &mut Outbox<Memory>,
         to: Pid,
         region: RegionId,
@@ -397,15 +419,17 @@ impl TramReplica {
 }
 
 /// Moves the cursor of a record's source past it.
-pub(super) fn take_up(layout: &Layout, cursors: &mut [BufferCursor], record: &RingRecord) {
-    let parent = cursors.len() - 1;
+pub(crate) fn take_up(layout: &Layout, cursors: &mut [BufferCursor], record: &RingRecord) {
+    let parent = layout.clients();
     let (i, ring) = if record.source == RingRecord::PARENT {
         (parent, layout.hm_parent(0))
+    } else if let Some(from) = source_of(record.source) {
+        (parent + 1 + from.index(), layout.hm_parent(0))
     } else {
         (usize::from(record.source), layout.hm_client(0))
     };
     let Some(cursor) = cursors.get_mut(i) else { return };
-    if i != parent && record.lease > cursor.lease {
+    if i < parent && record.lease > cursor.lease {
         (cursor.lease, cursor.next) = (record.lease, 0);
     }
     cursor.next = ring.after(cursor.next, record.lines());

@@ -28,35 +28,41 @@ const LINE_BYTES: u32 = (LINE_WORDS * 8) as u32;
 
 /// The kind of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum RingRecordKind {
+pub(crate) enum RingRecordKind {
     /// A message.
     Message = 1,
     /// Nothing: `bytes` lines up to the ring's end are skipped.
     Pad = 2,
     /// A piece of a state transfer.
     State = 3,
+    /// RamCast's: another destination's timestamp of a message.
+    Proposal = 4,
+    /// RamCast's: a message as a whole from another destination, with that one's timestamp.
+    Whole = 5,
+    /// RamCast's, in a group's log only: the message is to go to the other destinations as a whole.
+    PassWhole = 6,
 }
 
 /// The head of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct RingRecord {
-    pub(super) kind: RingRecordKind,
+pub(crate) struct RingRecord {
+    pub(crate) kind: RingRecordKind,
     /// Payload bytes, or for a pad the lines it takes.
-    pub(super) bytes: u32,
+    pub(crate) bytes: u32,
     /// Which buffer of `HM` it came from (`source`): a client's number, or [`RingRecord::PARENT`].
-    pub(super) source: u16,
+    pub(crate) source: u16,
     /// The lease under which the client sent it.
-    pub(super) lease: u32,
-    pub(super) msg: MsgId,
-    pub(super) dst: GroupSet,
+    pub(crate) lease: u32,
+    pub(crate) msg: MsgId,
+    pub(crate) dst: GroupSet,
 }
 
 impl RingRecord {
     /// The source of what came from the parent group.
-    pub(super) const PARENT: u16 = u16::MAX;
+    pub(crate) const PARENT: u16 = u16::MAX;
 
     /// A pad over `lines` lines.
-    pub(super) const fn pad(lines: u32) -> Self {
+    pub(crate) const fn pad(lines: u32) -> Self {
         Self {
             kind: RingRecordKind::Pad,
             bytes: lines,
@@ -68,7 +74,7 @@ impl RingRecord {
     }
 
     /// How many lines it takes.
-    pub(super) const fn lines(&self) -> u32 {
+    pub(crate) const fn lines(&self) -> u32 {
         match self.kind {
             RingRecordKind::Pad => self.bytes,
             _ => lines_of(self.bytes),
@@ -76,7 +82,7 @@ impl RingRecord {
     }
 
     /// The words of its first line; the last three come from the payload.
-    pub(super) fn words(&self, payload: [u64; 3]) -> [u64; LINE_WORDS] {
+    pub(crate) fn words(&self, payload: [u64; 3]) -> [u64; LINE_WORDS] {
         [
             u64::from(self.bytes) | (self.kind as u64) << 32 | u64::from(self.source) << 48,
             u64::from(self.msg.sender.0) | u64::from(self.lease) << 32,
@@ -89,11 +95,14 @@ impl RingRecord {
     }
 
     /// Reads the first line's words; none if they mean nothing.
-    pub(super) fn parse(words: &[u64; LINE_WORDS]) -> Option<Self> {
+    pub(crate) fn parse(words: &[u64; LINE_WORDS]) -> Option<Self> {
         let kind = match (words[0] >> 32) & 0xffff {
             1 => RingRecordKind::Message,
             2 => RingRecordKind::Pad,
             3 => RingRecordKind::State,
+            4 => RingRecordKind::Proposal,
+            5 => RingRecordKind::Whole,
+            6 => RingRecordKind::PassWhole,
             _ => return None,
         };
         Some(Self {
@@ -108,52 +117,52 @@ impl RingRecord {
 }
 
 /// Lines of a record with `bytes` bytes of payload.
-pub(super) const fn lines_of(bytes: u32) -> u32 {
+pub(crate) const fn lines_of(bytes: u32) -> u32 {
     1 + bytes.saturating_sub(FIRST_BYTES).div_ceil(LINE_BYTES)
 }
 
 /// The largest payload whose record takes at most `lines` lines.
-pub(super) const fn payload_within(lines: u32) -> u32 {
+pub(crate) const fn payload_within(lines: u32) -> u32 {
     FIRST_BYTES + (lines - 1) * LINE_BYTES
 }
 
 /// A ring within a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct RecordRing {
-    pub(super) region: RegionId,
+pub(crate) struct RecordRing {
+    pub(crate) region: RegionId,
     /// The region's line where the ring begins.
-    pub(super) base: u32,
+    pub(crate) base: u32,
     /// How many lines the ring has.
-    pub(super) lines: u32,
+    pub(crate) lines: u32,
     /// Short records begin within the first so many lines of the ring.
-    pub(super) lap: u32,
+    pub(crate) lap: u32,
 }
 
 impl RecordRing {
     /// The region's line at a position.
-    pub(super) const fn at(&self, pos: u64) -> u32 {
+    pub(crate) const fn at(&self, pos: u64) -> u32 {
         self.base + (pos % self.lines as u64) as u32
     }
 
     /// The stamp of a position under an epoch.
-    pub(super) const fn stamp(&self, pos: u64, epoch: u32) -> LineStamp {
+    pub(crate) const fn stamp(&self, pos: u64, epoch: u32) -> LineStamp {
         LineStamp::new(epoch, pos / self.lines as u64)
     }
 
     /// Lines from a position to the ring's end.
-    pub(super) const fn left_at(&self, pos: u64) -> u32 {
+    pub(crate) const fn left_at(&self, pos: u64) -> u32 {
         self.lines - (pos % self.lines as u64) as u32
     }
 
     /// Whether a record goes round early. A longer one would leave much of a lap unused.
-    pub(super) const fn is_short(&self, lines: u32) -> bool {
+    pub(crate) const fn is_short(&self, lines: u32) -> bool {
         lines <= self.lap / 8
     }
 
     /// Where a record of `lines` lines lies that is written when the ring's end is `pos`: there,
     /// or after a pad. An empty ring has room for both: a pad before a long record is shorter than
     /// that record, and a short one lies before the line where the pad is.
-    pub(super) const fn start(&self, pos: u64, lines: u32) -> u64 {
+    pub(crate) const fn start(&self, pos: u64, lines: u32) -> u64 {
         let left = self.left_at(pos);
         let early = self.is_short(lines) && self.lines - left >= self.lap;
         if lines <= left && !early { pos } else { pos + left as u64 }
@@ -161,7 +170,7 @@ impl RecordRing {
 
     /// Of the lines from `pos` up to `upto`: how many lie in one piece and hold something, and where
     /// the next ones begin. Of a pad only its first line holds something.
-    pub(super) fn piece(&self, pos: u64, upto: u64, pad: Option<(u64, u64)>) -> (u32, u64) {
+    pub(crate) fn piece(&self, pos: u64, upto: u64, pad: Option<(u64, u64)>) -> (u32, u64) {
         let end = upto.min(pos + u64::from(self.left_at(pos)));
         match pad {
             Some((from, to)) if pos <= from && from < end => ((from + 1 - pos) as u32, to),
@@ -170,12 +179,12 @@ impl RecordRing {
     }
 
     /// The ring's end after such a record.
-    pub(super) const fn after(&self, pos: u64, lines: u32) -> u64 {
+    pub(crate) const fn after(&self, pos: u64, lines: u32) -> u64 {
         self.start(pos, lines) + lines as u64
     }
 
     /// The whole record at `pos` under `epoch`, if all of it is there.
-    pub(super) fn read(&self, region: &[CacheLine], pos: u64, epoch: u32) -> Option<RingRecord> {
+    pub(crate) fn read(&self, region: &[CacheLine], pos: u64, epoch: u32) -> Option<RingRecord> {
         let stamp = self.stamp(pos, epoch);
         let at = self.at(pos) as usize;
         // Looked at before the first line is waited for, so that both lines of a small message come
@@ -201,7 +210,7 @@ impl RecordRing {
 
     /// Appends the payload of the record at `pos` to `to`. False if a line of it is another one's:
     /// then it was written over meanwhile.
-    pub(super) fn payload(
+    pub(crate) fn payload(
         &self,
         region: &[CacheLine],
         pos: u64,
@@ -229,7 +238,7 @@ impl RecordRing {
     }
 
     /// Writes a record with its payload at `pos`; it must fit before the ring's end.
-    pub(super) fn write(
+    pub(crate) fn write(
         &self,
         region: &[CacheLine],
         pos: u64,
@@ -252,7 +261,7 @@ impl RecordRing {
     }
 
     /// Writes a pad at `pos` over the rest of the ring.
-    pub(super) fn write_pad(&self, region: &[CacheLine], pos: u64, epoch: u32) {
+    pub(crate) fn write_pad(&self, region: &[CacheLine], pos: u64, epoch: u32) {
         let pad = RingRecord::pad(self.left_at(pos));
         region[self.at(pos) as usize].put(&pad.words([0; 3]), self.stamp(pos, epoch));
     }

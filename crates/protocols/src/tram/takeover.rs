@@ -38,8 +38,8 @@ const READ_LINES: u32 = 256;
 
 /// A replica that tries to become leader.
 #[derive(Debug)]
-pub(super) struct LeaderCandidate {
-    pub(super) epoch: u32,
+pub(crate) struct LeaderCandidate {
+    pub(crate) epoch: u32,
     stage: TakeoverStage,
 }
 
@@ -105,7 +105,7 @@ enum CopyProgress {
 
 impl TramReplica {
     // [TRAM 2:2-3] the oracle says it is me, and I do not lead.
-    pub(super) fn consider(&mut self, out: &mut Outbox<Memory>) {
+    pub(crate) fn consider(&mut self, out: &mut Outbox<Memory>) {
         let chosen = self.rows.detector.leader(self.now) == Some(self.place.rank);
         if self.permissions.is_settling()
             || !self.is_fit()
@@ -133,7 +133,7 @@ impl TramReplica {
     }
 
     // [TRAM 3:4-15] count the answers.
-    pub(super) fn canvass(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
+    pub(crate) fn canvass(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         let ReplicaPhase::Candidate(candidate) = &self.phase else { return };
         let epoch = candidate.epoch;
         let promises = |r: usize| self.rows.peers[r].row.map(|row| row.promise);
@@ -192,7 +192,7 @@ impl TramReplica {
         }
     }
 
-    pub(super) fn survey_answered(
+    pub(crate) fn survey_answered(
         &mut self,
         rank: usize,
         epoch: u32,
@@ -299,7 +299,7 @@ impl TramReplica {
         }
     }
 
-    pub(super) fn copy_answered(
+    pub(crate) fn copy_answered(
         &mut self,
         rank: usize,
         epoch: u32,
@@ -368,7 +368,7 @@ impl TramReplica {
         }
     }
 
-    pub(super) fn confirm_answered(
+    pub(crate) fn confirm_answered(
         &mut self,
         rank: usize,
         epoch: u32,
@@ -423,6 +423,9 @@ impl TramReplica {
         self.permissions.force = Some(TermLog { writer: self.place.rank, half, epoch });
         let leader = Leader::new(self, view, log, end);
         self.phase = ReplicaPhase::Leader(leader);
+        if let Some(exchange) = &mut self.exchange {
+            exchange.lead();
+        }
         self.rows.due = true;
         out.event(ProtocolEvent::Leads(u64::from(epoch)));
         self.prepare_to_lead(out);
@@ -449,14 +452,14 @@ impl TramReplica {
 
     /// Lets the others have it, and tries again later if the oracle still says so.
     // [TRAM 2:9] [TRAM 4:7] leader <- nobody.
-    pub(super) fn give_up(&mut self) {
+    pub(crate) fn give_up(&mut self) {
         self.phase = ReplicaPhase::Follower;
         let pause = HEARTBEAT.get(&self.config).times(1 + self.place.rank as u64);
         self.timers.retry_at = self.now + pause;
     }
 
     /// A replica of the group started anew: what it promised, and what was written to it, is gone.
-    pub(super) fn peer_restarted(&mut self, rank: usize, out: &mut Outbox<Memory>) {
+    pub(crate) fn peer_restarted(&mut self, rank: usize, out: &mut Outbox<Memory>) {
         if self.mutants.is(TramMutant::ForgetsAmnesia) {
             return;
         }

@@ -10,7 +10,7 @@ const LOW: u64 = (1 << 40) - 1;
 
 /// The request, as kept in a ticket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum TicketRequest {
+pub(crate) enum TicketRequest {
     /// A client's write to replica `rank` of `group`, up to a position.
     Sent { group: Gid, rank: usize, low: u64 },
     /// A leader's write to follower `rank` in the term of `epoch`, up to a log position, from this half of
@@ -31,7 +31,7 @@ pub(super) enum TicketRequest {
 }
 
 impl TicketRequest {
-    pub(super) const fn ticket(self) -> Ticket {
+    pub(crate) const fn ticket(self) -> Ticket {
         Ticket(match self {
             Self::Sent { group, rank, low } => pack(1, group.0 as u64, rank, low),
             Self::Log { rank, epoch, half, low } => {
@@ -46,7 +46,7 @@ impl TicketRequest {
         })
     }
 
-    pub(super) const fn of(ticket: Ticket) -> Option<Self> {
+    pub(crate) const fn of(ticket: Ticket) -> Option<Self> {
         let t = ticket.0;
         let rank = (t >> 56 & 0xf) as usize;
         let a = t >> 44 & 0xfff;
@@ -68,12 +68,12 @@ impl TicketRequest {
 
 /// Whether a ticket of [`TicketRequest::Log`] is of the term `epoch`: it keeps some low bits of the
 /// term's number.
-pub(super) const fn same_term(kept: u32, epoch: u32) -> bool {
+pub(crate) const fn same_term(kept: u32, epoch: u32) -> bool {
     (epoch >> 4 ^ kept >> 4) & 0xfff == 0
 }
 
 /// The position whose low bits a ticket has, the one nearest to `near`.
-pub(super) const fn full(low: u64, near: u64) -> u64 {
+pub(crate) const fn full(low: u64, near: u64) -> u64 {
     let ahead = low.wrapping_sub(near) & LOW;
     if ahead <= LOW / 2 { near.wrapping_add(ahead) } else { near.saturating_sub(LOW + 1 - ahead) }
 }

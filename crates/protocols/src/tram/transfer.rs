@@ -21,23 +21,28 @@ use super::mutants::TramMutant;
 use super::replica::{BufferCursor, ReplicaHealth, TramReplica};
 use super::ring::{RingRecord, RingRecordKind, lines_of};
 use super::ticket::TicketRequest;
+use crate::ramcast::exchange;
 use alloc::vec::Vec;
 use amcast_core::codec::{ByteReader, Codec};
 use amcast_core::memory::{LineRange, Memory, MemoryOutput, RegionWindow, WriteSource};
 use amcast_core::step::Note;
 use amcast_core::{GroupSet, MsgId, Outbox, ProtocolEvent, StateSource, Time, messages};
+use core::ops::RangeInclusive;
 
 /// How often the timeout of a source doubles: from 4 suspicions' time up to 512.
 const STUCK_MAX: u32 = 7;
+
+/// How many sources and edges a head has, and the bytes of an exchange's state at most.
+type HeadShape = (usize, usize, usize);
 
 /// No ring ever reaches this position: at a line each nanosecond it would take two years.
 const POSITION_MAX: u64 = 1 << 56;
 
 /// The reader's side.
 #[derive(Debug)]
-pub(super) struct IncomingTransfer {
+pub(crate) struct IncomingTransfer {
     /// It forgot its promises, too.
-    pub(super) crashed: bool,
+    pub(crate) crashed: bool,
     /// The promise floor is known, so it may promise again.
     floor_known: bool,
     source: Option<usize>,
@@ -69,11 +74,13 @@ struct Head {
     cursors_from: u64,
     sources: Vec<(u32, u64)>,
     edges: Vec<(u64, u64)>,
+    /// RamCast's: the encoded exchange of timestamps, as of the position.
+    exchange: Vec<u8>,
 }
 
 /// The source's side.
 #[derive(Debug)]
-pub(super) struct OutgoingTransfer {
+pub(crate) struct OutgoingTransfer {
     reader: usize,
     attempt: u32,
     /// Its reader has lost it.
@@ -86,6 +93,8 @@ pub(super) struct OutgoingTransfer {
     pos: u64,
     /// The first log position that the reader will need.
     need: u64,
+    /// The head is not sent before the application has applied everything up to here.
+    awaits: u64,
 }
 
 impl IncomingTransfer {
@@ -104,19 +113,19 @@ impl IncomingTransfer {
         }
     }
 
-    pub(super) fn after_crash() -> Self {
+    pub(crate) fn after_crash() -> Self {
         Self::new(true, 0)
     }
 
-    pub(super) fn left_behind(consumed: u64) -> Self {
+    pub(crate) fn left_behind(consumed: u64) -> Self {
         Self::new(false, consumed)
     }
 
     /// One whose head is complete, and whose source has started anew meanwhile.
     #[cfg(test)]
-    pub(super) fn of_lost_source(sources: usize) -> Self {
+    pub(crate) fn of_lost_source(sources: usize) -> Self {
         let sources = alloc::vec![(0, 0); sources];
-        let head = Head { position: 0, delivered: 0, cursors_from: 0, sources, edges: Vec::new() };
+        let head = Head { position: 0, delivered: 0, cursors_from: 0, sources, edges: Vec::new(), exchange: Vec::new() };
         Self { head: Some(head), ..Self::left_behind(0) }
     }
 
@@ -128,7 +137,7 @@ impl IncomingTransfer {
 impl TramReplica {
     /// Whether it may promise anything: not before it knows what it may have promised in an
     /// earlier life.
-    pub(super) const fn may_promise(&self) -> bool {
+    pub(crate) const fn may_promise(&self) -> bool {
         match &self.health {
             ReplicaHealth::Fit | ReplicaHealth::Following(_) => true,
             ReplicaHealth::Lacking(intake) => intake.floor_known,
@@ -136,7 +145,7 @@ impl TramReplica {
     }
 
     /// Whether its promises may not help a candidate.
-    pub(super) const fn lost_memory(&self) -> bool {
+    pub(crate) const fn lost_memory(&self) -> bool {
         match &self.health {
             ReplicaHealth::Fit | ReplicaHealth::Following(_) => false,
             ReplicaHealth::Lacking(intake) => intake.crashed,
@@ -144,7 +153,7 @@ impl TramReplica {
     }
 
     /// Puts into the row what it asks for.
-    pub(super) fn ask_for_state(&self, row: &mut ReplicaRow) {
+    pub(crate) fn ask_for_state(&self, row: &mut ReplicaRow) {
         (row.source, row.attempt, row.read) = match &self.health {
             ReplicaHealth::Fit | ReplicaHealth::Following(_) => (None, row.attempt, 0),
             ReplicaHealth::Lacking(i) => (i.source.map(|d| d as u8), i.attempt, i.read),
@@ -152,7 +161,7 @@ impl TramReplica {
     }
 
     /// The reader's part of a poll.
-    pub(super) fn take_in(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
+    pub(crate) fn take_in(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         if self.follows() {
             return;
         }
@@ -231,7 +240,8 @@ impl TramReplica {
 
     fn read_stream(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         let now = self.now;
-        let shape = (self.buffers.sources.len(), self.buffers.edges.len());
+        let exchange_max = self.exchange.as_ref().map_or(0, |_| exchange::STATE_MAX);
+        let shape = (self.buffers.sources.len(), self.buffers.edges.len(), exchange_max);
         let ReplicaHealth::Lacking(intake) = &mut self.health else { return };
         let Some(source) = intake.source else { return };
         let ring = self.layout.xfer(source);
@@ -285,6 +295,13 @@ impl TramReplica {
             return;
         }
         let head = head.clone();
+        if let Some(exchange) = &mut self.exchange
+            && !exchange.resume(&head.exchange)
+        {
+            let from = intake.source.map_or(self.place.me, |source| self.pid(source));
+            out.note(Note::Malformed(from, "state"));
+            return self.drop_state();
+        }
         self.progress.resume(head.position, head.delivered, head.cursors_from);
         for (source, &(lease, next)) in self.buffers.sources.iter_mut().zip(&head.sources) {
             *source = BufferCursor { lease, next, ..BufferCursor::default() };
@@ -306,14 +323,14 @@ impl TramReplica {
     }
 
     /// The application has a state in force that holds every delivery up to `position`.
-    pub(super) fn installed(&mut self, position: u64, needs: u64, out: &mut Outbox<Memory>) {
+    pub(crate) fn installed(&mut self, position: u64, needs: u64, out: &mut Outbox<Memory>) {
         if self.progress.install(position, needs) {
             self.become_fit(out);
         }
     }
 
     /// The application needs state of another group, and of this one that depends on it.
-    pub(super) fn unfit(&mut self) {
+    pub(crate) fn unfit(&mut self) {
         if self.is_fit() {
             self.progress.installed = None;
             self.health = ReplicaHealth::Following(self.progress.applied);
@@ -333,7 +350,7 @@ impl TramReplica {
     }
 
     /// The source's part of a poll.
-    pub(super) fn give_state(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
+    pub(crate) fn give_state(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         if let Some(outgoing) = &self.transfers.outgoing {
             let row = self.rows.peers[outgoing.reader].row;
             let still = row.is_some_and(|row| {
@@ -370,13 +387,19 @@ impl TramReplica {
     /// Records this replica's progress, for a reader that continues from there.
     fn begin_outgoing(&mut self, reader: usize, attempt: u32) {
         let applied = self.progress.applied.min(self.progress.delivered);
-        let at = self.progress.given_with(applied);
+        // Timestamps cannot be had as of an earlier position: the reader continues from here, once the
+        // application has applied what was delivered.
+        let (at, applied, exchange) = match &self.exchange {
+            Some(exchange) => (self.progress.consumed, self.progress.delivered, exchange.state()),
+            None => (self.progress.given_with(applied), applied, Vec::new()),
+        };
         let head = Head {
             position: at,
             delivered: applied,
             cursors_from: self.progress.consumed,
             sources: self.buffers.sources.iter().map(|s| (s.lease, s.next)).collect(),
             edges: self.buffers.edges.iter().map(|e| (e.log, e.out)).collect(),
+            exchange,
         };
         let mut encoded = Vec::new();
         head.encode(&mut encoded);
@@ -391,6 +414,7 @@ impl TramReplica {
             staged: 0,
             pos: 0,
             need,
+            awaits: applied,
         });
     }
 
@@ -399,7 +423,9 @@ impl TramReplica {
         let max = self.layout.piece_max();
         let (stage, xfer) = (self.layout.stage(), self.layout.xfer(self.place.rank));
         // Nothing more of an old head may be written to a new incarnation of the reader.
-        let Some(outgoing) = self.transfers.outgoing.as_mut().filter(|d| !d.void) else { return };
+        let applied = self.progress.applied;
+        let ready = |d: &&mut OutgoingTransfer| !d.void && applied >= d.awaits;
+        let Some(outgoing) = self.transfers.outgoing.as_mut().filter(ready) else { return };
         let (reader, attempt) = (outgoing.reader, outgoing.attempt);
         let to = self.config.cluster().replica(self.place.group, reader);
         let row = self.rows.peers[reader].row.filter(|row| row.attempt == attempt);
@@ -450,12 +476,12 @@ impl TramReplica {
     }
 
     /// The log position from which the reader of its state will continue.
-    pub(super) fn held(&self) -> Option<u64> {
+    pub(crate) fn held(&self) -> Option<u64> {
         Some(self.transfers.outgoing.as_ref()?.need)
     }
 
     /// A replica of the group lost its memory: what it was given went nowhere, and what it gave ends.
-    pub(super) fn partner_restarted(&mut self, rank: usize) {
+    pub(crate) fn partner_restarted(&mut self, rank: usize) {
         self.transfers.served[rank] = 0;
         if let Some(outgoing) = self.transfers.outgoing.as_mut().filter(|d| d.reader == rank) {
             outgoing.void = true;
@@ -469,9 +495,12 @@ impl TramReplica {
     }
 
     /// Everything before `clear` is applied and no longer needed here.
-    pub(super) fn settle_applied(&mut self) {
+    pub(crate) fn settle_applied(&mut self) {
         if self.transfers.outgoing.is_none() && self.follows() {
-            self.progress.clear_applied();
+            match &mut self.exchange {
+                Some(exchange) => exchange.clear_applied(&mut self.progress),
+                None => self.progress.clear_applied(),
+            }
         }
         debug_assert!(
             self.progress.clear <= self.progress.consumed
@@ -481,14 +510,18 @@ impl TramReplica {
 }
 
 impl IncomingTransfer {
-    /// Takes in bytes of the head. `shape` is how many sources and edges there are.
-    fn feed(&mut self, mut bytes: &[u8], shape: (usize, usize)) -> Result<(), ()> {
+    /// Takes in bytes of the head. `shape` is how many sources and edges there are, and how long the rest can be.
+    fn feed(&mut self, mut bytes: &[u8], shape: HeadShape) -> Result<(), ()> {
         let length = |b: &[u8]| {
             let four: Option<&[u8; 4]> = b.first_chunk();
             four.map(|n| u32::from_le_bytes(*n) as usize)
         };
         while !bytes.is_empty() {
-            let all = length(&self.head_bytes).map_or(4, |_| 4 + Head::length(shape));
+            let all = match length(&self.head_bytes) {
+                Some(n) if Head::lengths(shape).contains(&n) => 4 + n,
+                Some(_) => return Err(()),
+                None => 4,
+            };
             let want = all - self.head_bytes.len();
             if want == 0 {
                 // Nothing follows a head.
@@ -499,7 +532,7 @@ impl IncomingTransfer {
             bytes = later;
         }
         let Some(n) = length(&self.head_bytes) else { return Ok(()) };
-        if n != Head::length(shape) {
+        if !Head::lengths(shape).contains(&n) {
             return Err(());
         }
         if self.head_bytes.len() == 4 + n {
@@ -514,16 +547,17 @@ impl IncomingTransfer {
 }
 
 impl Head {
-    /// How many bytes it takes, by how many sources and edges there are.
-    const fn length((sources, edges): (usize, usize)) -> usize {
-        3 * 8 + (4 + sources * 12) + (4 + edges * 16)
+    /// How many bytes it takes.
+    const fn lengths((sources, edges, exchange_max): HeadShape) -> RangeInclusive<usize> {
+        let least = 3 * 8 + (4 + sources * 12) + (4 + edges * 16) + 4;
+        least..=least + exchange_max
     }
 
     /// Whether a replica can have this progress: no position is one that no run reaches.
-    fn is_sound(&self, shape: (usize, usize)) -> bool {
+    fn is_sound(&self, shape: HeadShape) -> bool {
         let edges = self.edges.iter().flat_map(|&(log, at)| [log, at]);
         let mut positions = self.sources.iter().map(|s| s.1).chain(edges);
-        (self.sources.len(), self.edges.len()) == shape
+        (self.sources.len(), self.edges.len()) == (shape.0, shape.1)
             && self.delivered <= self.position
             && self.position <= self.cursors_from
             && self.cursors_from <= POSITION_MAX
@@ -532,5 +566,5 @@ impl Head {
 }
 
 messages! {
-    struct Head { position, delivered, cursors_from, sources, edges }
+    struct Head { position, delivered, cursors_from, sources, edges, exchange }
 }

@@ -1,0 +1,610 @@
+//! The exchange of timestamps between groups: what a replica of [`crate::tram`] does in RamCast in place of
+//! passing messages down a tree.
+//!
+//! All of it but the cursors of a leader follows from the group's decided log, so that every later leader
+//! writes the same records to the same positions of the other groups' buffers. A buffer's lines are used again
+//! once the other group has them in its decided log, as told by *any* of its replicas.
+
+use super::RamCastMutant;
+use super::order::{ClientPlace, TimestampOrder};
+use crate::mutant::Mutants;
+use crate::tram::layout::Layout;
+use crate::tram::leader::PARENT_EPOCH;
+use crate::tram::log_region::LogView;
+use crate::tram::progress::LogProgress;
+use crate::tram::replica::{BufferCursor, ReplicaPhase, TramReplica, take_up};
+use crate::tram::ring::{RecordRing, RingRecord, RingRecordKind, lines_of};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use amcast_core::codec::{ByteReader, Codec};
+use amcast_core::memory::{
+    CacheLine, LINE_WORDS, LineStamp, Memory, MemoryOutput, RegionWindow, WriteSource,
+};
+use amcast_core::parameters::SUSPECT;
+use amcast_core::{
+    Config, Gid, GroupSet, MsgId, Outbox, Pid, ProtocolEvent, Role, Span, Time, messages,
+};
+
+/// Bytes in front of a payload: this group's timestamp, and that of the group that sent the record.
+pub(crate) const FRAME_BYTES: usize = 16;
+
+/// Bytes of an exchange's state at most. More than the buffers of the clients of any usual cluster hold.
+pub(crate) const STATE_MAX: usize = 1 << 30;
+
+/// The words of a record's first line where the two timestamps lie.
+const OWN_WORD: usize = 4;
+const THEIR_WORD: usize = 5;
+
+/// In a record's source: the group that follows wrote it.
+const FROM_GROUP: u16 = 1 << 15;
+
+/// The source of a record that a leader made itself.
+const FROM_SELF: u16 = FROM_GROUP - 1;
+
+/// The group that sent a record of this source, if another group did.
+pub(crate) const fn source_of(source: u16) -> Option<Gid> {
+    let is_group = source & FROM_GROUP != 0 && source != RingRecord::PARENT;
+    if is_group { Some(Gid((source & 0xff) as u8)) } else { None }
+}
+
+/// Puts a payload behind the room for timestamps.
+pub(crate) fn frame(payload: &[u8], framed: &mut Vec<u8>) {
+    framed.clear();
+    framed.resize(FRAME_BYTES, 0);
+    framed.extend_from_slice(payload);
+}
+
+/// The largest timestamp in a record of a log.
+pub(crate) fn latest(
+    ring: &RecordRing,
+    view: RegionWindow<'_>,
+    pos: u64,
+    record: &RingRecord,
+) -> u64 {
+    match record.kind {
+        RingRecordKind::Message | RingRecordKind::Proposal | RingRecordKind::Whole => {
+            let line = &view.region(ring.region)[ring.at(pos) as usize];
+            line.word(OWN_WORD).max(line.word(THEIR_WORD))
+        }
+        _ => 0,
+    }
+}
+
+/// Puts the leader's timestamp into the first line of a record that lies in its log and is not published yet. A
+/// record that brings a message gets one above the clock, and the clock passes those of others.
+// [RamCast 1] [RamCast 2]
+pub(crate) fn stamp(line: &CacheLine, kind: RingRecordKind, clock: &mut u64, stands_still: bool) {
+    let mut words = line.words();
+    if kind == RingRecordKind::Message {
+        words[THEIR_WORD] = 0;
+    } else if !stands_still {
+        *clock = (*clock).max(words[THEIR_WORD]);
+    }
+    words[OWN_WORD] = 0;
+    if kind != RingRecordKind::Proposal {
+        *clock = clock.saturating_add(1);
+        words[OWN_WORD] = *clock;
+    }
+    line.put(&words, LineStamp::default());
+}
+
+/// The exchange of a replica. See the [module](self).
+#[derive(Debug)]
+pub(crate) struct TimestampExchange {
+    group: Gid,
+    mutants: Mutants<RamCastMutant>,
+    order: TimestampOrder,
+    /// By group; its own one is not used.
+    streams: Vec<ProposalStream>,
+    /// A number of deliveries, and the end of the log when there were so many.
+    mark: Option<(u64, u64)>,
+    /// The message in front that waits for another group, and since when.
+    blocked: Option<(MsgId, Time)>,
+    patience: Span,
+    record: Vec<u8>,
+}
+
+/// Records for another group, and how far they went.
+#[derive(Debug)]
+struct ProposalStream {
+    /// Those that the other group has not told to have taken over.
+    items: VecDeque<OutgoingProposal>,
+    /// The next free position of the other group's buffer.
+    end: u64,
+    /// How far the other group has taken over its buffer.
+    taken: u64,
+    /// A leader's, by rank: positions below this were written.
+    posted: Vec<u64>,
+}
+
+/// A record for another group.
+#[derive(Clone, Debug)]
+struct OutgoingProposal {
+    /// The end of the record before it.
+    begin: u64,
+    msg: MsgId,
+    dst: GroupSet,
+    lease: u32,
+    timestamp: u64,
+    /// The payload, if the message goes as a whole.
+    whole: Option<Vec<u8>>,
+}
+
+impl OutgoingProposal {
+    fn lines(&self) -> u32 {
+        self.whole.as_ref().map_or(1, |payload| lines_of((payload.len() + FRAME_BYTES) as u32))
+    }
+
+    fn record(&self, group: Gid) -> RingRecord {
+        let (kind, bytes) = match &self.whole {
+            Some(payload) => (RingRecordKind::Whole, payload.len() + FRAME_BYTES),
+            None => (RingRecordKind::Proposal, FRAME_BYTES),
+        };
+        RingRecord {
+            kind,
+            bytes: bytes as u32,
+            source: FROM_GROUP | u16::from(group.0),
+            lease: self.lease,
+            msg: self.msg,
+            dst: self.dst,
+        }
+    }
+}
+
+impl TimestampExchange {
+    pub(super) fn new(
+        group: Gid,
+        config: &Config,
+        mutants: Mutants<RamCastMutant>,
+    ) -> Self {
+        let cluster = config.cluster();
+        let stream = |_| ProposalStream {
+            items: VecDeque::new(),
+            end: 0,
+            taken: 0,
+            posted: alloc::vec![0; cluster.replicas()],
+        };
+        Self {
+            group,
+            mutants,
+            order: TimestampOrder::new(group, cluster.clients(), mutants),
+            streams: (0..cluster.groups()).map(stream).collect(),
+            mark: None,
+            blocked: None,
+            patience: SUSPECT.get(config),
+            record: Vec::new(),
+        }
+    }
+
+    /// The largest timestamp in the log that was consumed.
+    pub(crate) const fn clock(&self) -> u64 {
+        self.order.clock()
+    }
+
+    /// Whether the clock ignores the timestamps of others.
+    pub(crate) fn stands_still(&self) -> bool {
+        self.mutants.is(RamCastMutant::ClockStandsStill)
+    }
+
+    /// The position of a client's buffer before which every message is delivered, if `next` is the first one that
+    /// was not taken up. Not before that may its client write over it: so what waits for other groups
+    /// is never more than the buffers hold.
+    pub(crate) fn settled(&mut self, client: usize, next: u64) -> u64 {
+        self.order.settled(client, next)
+    }
+
+    /// This replica begins to lead: it writes again what was not taken over.
+    pub(crate) fn lead(&mut self) {
+        let forgets = self.mutants.is(RamCastMutant::ForgetsPending);
+        for stream in &mut self.streams {
+            let from = if forgets { stream.end } else { stream.first() };
+            stream.posted.fill(from);
+        }
+        self.blocked = None;
+    }
+
+    /// The log is needed from the first entry on that is not consumed; but what is delivered and not applied
+    /// holds it back, so that deliveries do not run away from the application.
+    pub(crate) fn clear_applied(&mut self, progress: &mut LogProgress) {
+        if let Some((number, end)) = self.mark.filter(|mark| progress.applied >= mark.0) {
+            debug_assert!(progress.delivered >= number, "deliveries are counted");
+            progress.clear = progress.clear.max(end);
+            self.mark = None;
+        }
+        if self.mark.is_none() && progress.clear < progress.consumed {
+            self.mark = Some((progress.delivered, progress.consumed));
+        }
+    }
+
+    /// Its state, as far as it follows from the log.
+    pub(crate) fn state(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.order.encode(&mut bytes);
+        for stream in &self.streams {
+            let items = stream.items.iter().cloned().collect();
+            StreamSnapshot { end: stream.end, items }.encode(&mut bytes);
+        }
+        bytes
+    }
+
+    /// Continues from the state of another replica. False if it cannot be one.
+    pub(crate) fn resume(&mut self, state: &[u8]) -> bool {
+        let mut reader = ByteReader::new(state);
+        if !self.order.resume(&mut reader) {
+            return false;
+        }
+        for stream in &mut self.streams {
+            let Ok(snapshot) = StreamSnapshot::decode(&mut reader) else { return false };
+            (stream.items, stream.end) = (snapshot.items.into(), snapshot.end);
+        }
+        (self.mark, self.blocked) = (None, None);
+        reader.is_empty()
+    }
+
+    /// A record of the decided log.
+    fn consume(&mut self, record: &RingRecord, bytes: &[u8], place: ClientPlace, hm: &RecordRing) {
+        let word = |i: usize| {
+            let at = bytes.get(i * 8..i * 8 + 8).and_then(|b| b.first_chunk());
+            at.map_or(0, |eight| u64::from_le_bytes(*eight))
+        };
+        let (msg, dst) = (record.msg, record.dst);
+        let (own, theirs) = (word(0), word(1));
+        match record.kind {
+            RingRecordKind::Message | RingRecordKind::Whole => {
+                let payload = bytes.get(FRAME_BYTES..).unwrap_or(&[]);
+                if self.order.arrive(msg, dst, own, place, payload) {
+                    self.propose((msg, dst), (record.lease, own), None, hm);
+                }
+            }
+            RingRecordKind::Proposal => {
+                if let Some(from) = source_of(record.source)
+                    && dst.contains(self.group)
+                {
+                    self.order.proposed(msg, from, theirs);
+                }
+            }
+            RingRecordKind::PassWhole => {
+                if let Some((dst, lease, own, payload)) = self.order.pass_whole(msg) {
+                    self.propose((msg, dst), (lease, own), Some(&payload), hm);
+                }
+            }
+            RingRecordKind::Pad | RingRecordKind::State => {}
+        }
+    }
+
+    /// The other destinations are to hear of this group's timestamp.
+    fn propose(
+        &mut self,
+        (msg, dst): (MsgId, GroupSet),
+        (lease, timestamp): (u32, u64),
+        whole: Option<&[u8]>,
+        hm: &RecordRing,
+    ) {
+        let tells_all = self.mutants.is(RamCastMutant::TellsAll) && whole.is_none();
+        for (g, stream) in self.streams.iter_mut().enumerate() {
+            let to = Gid(g as u8);
+            if to == self.group || !(dst.contains(to) || tells_all) {
+                continue;
+            }
+            let whole = whole.map(<[u8]>::to_vec);
+            let item =
+                OutgoingProposal { begin: stream.end, msg, dst, lease, timestamp, whole };
+            stream.end = hm.after(stream.end, item.lines());
+            stream.items.push_back(item);
+        }
+    }
+}
+
+impl ProposalStream {
+    /// Where the first record lies that was not taken over.
+    fn first(&self) -> u64 {
+        self.items.front().map_or(self.end, |item| item.begin)
+    }
+
+    /// The other group has taken over its buffer up to here.
+    fn take(&mut self, upto: u64) {
+        self.taken = self.taken.max(upto);
+        while !self.items.is_empty()
+            && self.items.get(1).map_or(self.end, |next| next.begin) <= self.taken
+        {
+            self.items.pop_front();
+        }
+    }
+
+    /// Writes what one replica of the other group does not have yet, as far as its buffer has room.
+    fn post(&mut self, rank: usize, group: Gid, to: (Pid, &RecordRing), out: &mut Outbox<Memory>) {
+        let ring = to.1;
+        let from = self.posted[rank].max(self.first());
+        let at = self.items.partition_point(|item| item.begin < from);
+        for item in self.items.range(at..) {
+            let lines = item.lines();
+            let end = ring.after(item.begin, lines);
+            // A full buffer: the other group is slow, and its proposals wait.
+            if end > self.taken.saturating_add(u64::from(ring.lines)) {
+                out.mark("ramcast-stream-full");
+                return;
+            }
+            out.event(ProtocolEvent::Part(item.msg));
+            write_record(item, group, to, out);
+            self.posted[rank] = end;
+        }
+    }
+}
+
+/// Writes a record to another group, a line at a time: only a whole message, which is rare, has several.
+fn write_record(
+    item: &OutgoingProposal,
+    group: Gid,
+    (to, ring): (Pid, &RecordRing),
+    out: &mut Outbox<Memory>,
+) {
+    let mut write = |pos: u64, words: [u64; LINE_WORDS], stamp, bell| {
+        let (at, source) = (ring.at(pos), WriteSource::line(words, stamp));
+        let region = ring.region;
+        out.ask(MemoryOutput::Write { to, region, at, source, ticket: None, bell });
+    };
+    let start = ring.start(item.begin, item.lines());
+    if start != item.begin {
+        let pad = RingRecord::pad(ring.left_at(item.begin)).words([0; 3]);
+        write(item.begin, pad, ring.stamp(item.begin, PARENT_EPOCH), false);
+    }
+    let stamp = ring.stamp(start, PARENT_EPOCH);
+    let record = item.record(group);
+    let Some(payload) = &item.whole else {
+        write(start, record.words([0, item.timestamp, 0]), stamp, true);
+        return;
+    };
+    let lines: Vec<CacheLine> = (0..item.lines()).map(|_| CacheLine::default()).collect();
+    let mut framed = Vec::new();
+    frame(payload, &mut framed);
+    framed[8..FRAME_BYTES].copy_from_slice(&item.timestamp.to_le_bytes());
+    let made = RecordRing { base: 0, lines: item.lines(), lap: item.lines(), ..*ring };
+    made.write(&lines, 0, PARENT_EPOCH, &record, &framed);
+    for (pos, line) in (start..).zip(&lines) {
+        write(pos, line.words(), stamp, true);
+    }
+}
+
+impl TramReplica {
+    /// Takes in one decided record of the log. False if it is not there.
+    // [RamCast 3] What is final and in front is delivered.
+    pub(crate) fn consume_ordered(
+        &mut self,
+        log: &LogView<'_>,
+        pos: u64,
+        out: &mut Outbox<Memory>,
+    ) -> bool {
+        let Some(mut exchange) = self.exchange.take() else { return false };
+        let mut bytes = core::mem::take(&mut exchange.record);
+        bytes.clear();
+        let wants = |r: &RingRecord| r.kind != RingRecordKind::Pad;
+        let decided = |r: &RingRecord| u64::from(r.lines()) <= self.progress.decided - pos;
+        let record = log.read_checked(pos, wants, &mut bytes).filter(decided);
+        if let Some(record) = record {
+            self.progress.consumed = pos + u64::from(record.lines());
+            if wants(&record) {
+                out.event(ProtocolEvent::Part(record.msg));
+                let place = self.take_place(pos, &record);
+                exchange.consume(&record, &bytes, place, &self.layout.proposals(self.place.group, 0));
+                self.deliver_ordered(&mut exchange, out);
+            }
+        }
+        exchange.record = bytes;
+        self.exchange = Some(exchange);
+        record.is_some()
+    }
+
+    /// Moves the cursor of the record's source past it, and says where the record began in a client's buffer.
+    fn take_place(&mut self, pos: u64, record: &RingRecord) -> ClientPlace {
+        let from_buffer = record.kind != RingRecordKind::PassWhole;
+        if from_buffer && pos >= self.progress.cursors_from {
+            take_up(&self.layout, &mut self.buffers.sources, record);
+        }
+        let client = match self.config.cluster().role(record.msg.sender) {
+            Role::Client { client } => usize::from(client),
+            Role::Replica { .. } => 0,
+        };
+        let next = self.buffers.sources[client].next;
+        let start = next.saturating_sub(u64::from(record.lines()));
+        let start = (record.kind == RingRecordKind::Message).then_some(start);
+        ClientPlace { client, lease: record.lease, start }
+    }
+
+    fn deliver_ordered(&mut self, exchange: &mut TimestampExchange, out: &mut Outbox<Memory>) {
+        while let Some(ordered) = exchange.order.next() {
+            self.progress.delivered = ordered.number;
+            out.deliver(ordered.msg, ordered.dst, ordered.number, |to| {
+                to.extend_from_slice(&ordered.payload);
+            });
+        }
+    }
+
+    /// The buffer that holds the next record of another group.
+    pub(crate) fn next_proposals(
+        &self,
+        source: usize,
+        next: u64,
+        view: RegionWindow<'_>,
+    ) -> Option<(RecordRing, u32)> {
+        let from = self.group_of_source(source).filter(|&g| g != self.place.group)?;
+        (0..self.place.n)
+            .map(|w| self.layout.proposals(from, w))
+            .find(|ring| ring.read(view.region(ring.region), next, PARENT_EPOCH).is_some())
+            .map(|ring| (ring, PARENT_EPOCH))
+    }
+
+    /// The group that fills a buffer, by its number among the sources.
+    fn group_of_source(&self, source: usize) -> Option<Gid> {
+        Some(Gid(source.checked_sub(self.buffers.parent_source() + 1)? as u8))
+    }
+
+    /// The flaw of a record from that source, if any: then it is dropped.
+    pub(crate) fn wrong_of_exchange(
+        &self,
+        source: usize,
+        record: &RingRecord,
+    ) -> Option<&'static str> {
+        let cluster = self.config.cluster();
+        let sender = record.msg.sender;
+        if !cluster.has(sender) || cluster.group_of(sender).is_some() {
+            return Some("a message of another sender");
+        }
+        let tells_all =
+            self.exchange.as_ref().is_some_and(|e| e.mutants.is(RamCastMutant::TellsAll));
+        if !record.dst.within(cluster.all_groups())
+            || !(record.dst.contains(self.place.group) || tells_all)
+        {
+            return Some("destinations without this group");
+        }
+        let bytes = record.bytes as usize;
+        if bytes < FRAME_BYTES || bytes > self.layout.payload_max() {
+            return Some("a length that cannot be");
+        }
+        let kind = record.kind;
+        let fits = match self.group_of_source(source) {
+            Some(from) => {
+                let known = [RingRecordKind::Proposal, RingRecordKind::Whole].contains(&kind);
+                let short = kind == RingRecordKind::Whole || bytes == FRAME_BYTES;
+                let named = source_of(record.source) == Some(from);
+                known && short && named && record.dst.contains(from)
+            }
+            None => {
+                kind == RingRecordKind::Message
+                    && usize::from(record.source) == source
+                    && sender == cluster.client(source)
+            }
+        };
+        (!fits).then_some("a record of another source")
+    }
+
+    /// Writes what is decided to the other destinations; after a takeover, what they have not taken over.
+    pub(crate) fn send_proposals(&mut self, out: &mut Outbox<Memory>) {
+        if !matches!(self.phase, ReplicaPhase::Leader(_)) {
+            return;
+        }
+        let Some(exchange) = &mut self.exchange else { return };
+        let ring = self.layout.proposals(self.place.group, self.place.rank);
+        for (g, stream) in exchange.streams.iter_mut().enumerate() {
+            for rank in 0..self.place.n {
+                if stream.posted[rank] < stream.end {
+                    let to = self.config.cluster().replica(Gid(g as u8), rank);
+                    stream.post(rank, self.place.group, (to, &ring), out);
+                }
+            }
+        }
+    }
+
+    /// Looks how far the other groups are, and passes on as a whole what a dead client left.
+    pub(crate) fn settle_streams(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
+        let (n, group) = (self.place.n, self.place.group);
+        let Some(exchange) = &mut self.exchange else { return };
+        for (g, stream) in exchange.streams.iter_mut().enumerate() {
+            let by = Gid(g as u8);
+            if by == group || stream.items.is_empty() {
+                continue;
+            }
+            let told = |w| view.region(self.layout.proposals_taken(by, w))[0].word(0);
+            let upto = (0..n).map(told).max().unwrap_or(0);
+            stream.take(upto);
+        }
+        if matches!(self.phase, ReplicaPhase::Leader(_)) {
+            self.help_the_blocked(view, out);
+        }
+    }
+
+    /// A message in front that waits for long may be one that its client did not write to all destinations
+    /// before it died: this group passes it on, and what else came from there.
+    fn help_the_blocked(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
+        let now = self.now;
+        let Some(exchange) = &mut self.exchange else { return };
+        let Some(front) = exchange.order.blocked() else {
+            exchange.blocked = None;
+            return;
+        };
+        match exchange.blocked {
+            Some((msg, since)) if msg == front => {
+                if now.since(since) < exchange.patience
+                    || exchange.mutants.is(RamCastMutant::AbandonsTheDead)
+                {
+                    return;
+                }
+            }
+            _ => {
+                exchange.blocked = Some((front, now));
+                return;
+            }
+        }
+        exchange.blocked = Some((front, now));
+        // A wait for another group is no hot path: a list is made.
+        let left: Vec<_> = exchange.order.unproposed(front).collect();
+        for message in left {
+            let record = RingRecord {
+                kind: RingRecordKind::PassWhole,
+                bytes: 0,
+                source: FROM_SELF,
+                lease: 0,
+                msg: message.msg,
+                dst: message.dst,
+            };
+            if !self.append_own(view, &record) {
+                return;
+            }
+            out.mark("ramcast-passes-whole");
+        }
+    }
+
+    /// Tells another group how far its buffer is taken over.
+    pub(crate) fn tell_group(&self, source: usize, next: u64, out: &mut Outbox<Memory>) {
+        let Some(to) = self.group_of_source(source).filter(|&g| g != self.place.group) else {
+            return;
+        };
+        // No message was for both groups: they have nothing to do with each other.
+        if next == 0 {
+            return;
+        }
+        let region = self.layout.proposals_taken(self.place.group, self.place.rank);
+        for to in self.config.cluster().members(to) {
+            Self::write_line(out, to, region, [next, 0, 0, 0, 0, 0, 0], true);
+        }
+    }
+
+    /// A replica of another group started anew: it learns again how far this group has taken over, and gets again
+    /// what its group has not taken over.
+    pub(crate) fn partner_of_exchange_restarted(&mut self, group: Gid, rank: usize) {
+        let source = self.buffers.parent_source() + 1 + group.index();
+        self.buffers.sources[source].told_as = u64::MAX;
+        let Some(exchange) = &mut self.exchange else { return };
+        let stream = &mut exchange.streams[group.index()];
+        stream.posted[rank] = stream.first();
+    }
+}
+
+/// A replica of RamCast.
+pub(super) fn replica(
+    me: Pid,
+    config: &Config,
+) -> Result<TramReplica, amcast_core::ConfigError> {
+    let layout = Layout::of_exchange(config)?;
+    let mut replica =
+        TramReplica::of_group((me, config), layout, super::mutants::of_group(config))?;
+    let groups = config.cluster().groups();
+    // Behind the parent's place, which nobody fills.
+    replica.buffers.sources.extend((0..groups).map(|_| BufferCursor::default()));
+    let exchange = TimestampExchange::new(replica.place.group, config, Mutants::of(config));
+    replica.exchange = Some(alloc::boxed::Box::new(exchange));
+    Ok(replica)
+}
+
+/// A stream in a state transfer.
+#[derive(Debug)]
+struct StreamSnapshot {
+    end: u64,
+    items: Vec<OutgoingProposal>,
+}
+
+messages! {
+    struct StreamSnapshot { end, items }
+}
+messages! {
+    struct OutgoingProposal { begin, msg, dst, lease, timestamp, whole }
+}

@@ -1,0 +1,408 @@
+//! The order of a group: a machine whose inputs are the decided records of the group's log, so that it is in
+//! the same state at every replica that has consumed the same log.
+//!
+//! A message has the group's own timestamp once a record brought it here, and one of each other
+//! destination once that one's proposal is in the log. Its final timestamp is the largest of them, and ties
+//! are broken by the message's id. It is delivered when it is in front of the queue and all destinations
+//! have proposed: those behind it only grow, and what has not come yet gets a timestamp above all that
+//! lie in the log before it.
+
+use super::mutants::RamCastMutant;
+use crate::mutant::Mutants;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use amcast_core::codec::{ByteReader, Codec};
+use amcast_core::{Gid, GroupSet, MsgId, messages};
+
+/// The place of a client's message in the client's buffer at this group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct ClientPlace {
+    pub(super) client: usize,
+    pub(super) lease: u32,
+    /// Where its record begins; none if it came from another group.
+    pub(super) start: Option<u64>,
+}
+
+/// A message that is known and not delivered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct PendingMessage {
+    dst: GroupSet,
+    /// This group's timestamp; 0 while only others' proposals are here.
+    own: u64,
+    /// The largest proposal so far.
+    largest: u64,
+    proposed: GroupSet,
+    client: u32,
+    lease: u32,
+    /// Where it begins in the client's buffer.
+    start: Option<u64>,
+    /// The other destinations got all of it from this group.
+    passed: bool,
+    payload: Vec<u8>,
+}
+
+/// What a group knows of a client's lease beside its pending messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct LeaseProgress {
+    client: u32,
+    lease: u32,
+    /// The last message that was taken from the client's buffer.
+    last: u64,
+}
+
+/// A message that leaves the queue.
+#[derive(Debug)]
+pub(super) struct OrderedMessage {
+    pub(super) msg: MsgId,
+    pub(super) dst: GroupSet,
+    pub(super) payload: Vec<u8>,
+    /// Its number in the group's sequence, from 1.
+    pub(super) number: u64,
+}
+
+/// A message that another destination may not have.
+#[derive(Debug)]
+pub(super) struct UnproposedMessage {
+    pub(super) msg: MsgId,
+    pub(super) dst: GroupSet,
+}
+
+/// The order of one group. See the [module](self).
+#[derive(Debug)]
+pub(super) struct TimestampOrder {
+    group: Gid,
+    mutants: Mutants<RamCastMutant>,
+    /// The largest timestamp in the log so far.
+    clock: u64,
+    /// How many messages were delivered.
+    delivered: u64,
+    pending: BTreeMap<MsgId, PendingMessage>,
+    /// Those that have this group's timestamp, by the largest proposal so far.
+    queue: BTreeSet<(u64, MsgId)>,
+    /// Messages that another group brought here before their client's copy was taken up.
+    early: BTreeSet<MsgId>,
+    /// By client and lease: the last message that was taken from the client's buffer, which is filled in the order of
+    /// sequence numbers. Former leases are kept, a number each: another group may still bring a message of theirs.
+    taken: BTreeMap<(u32, u32), u64>,
+    /// By client: the messages of its present lease, and where each begins in its buffer.
+    lanes: Vec<VecDeque<(u64, MsgId)>>,
+}
+
+impl TimestampOrder {
+    pub(super) fn new(group: Gid, clients: usize, mutants: Mutants<RamCastMutant>) -> Self {
+        Self {
+            group,
+            mutants,
+            clock: 0,
+            delivered: 0,
+            pending: BTreeMap::new(),
+            queue: BTreeSet::new(),
+            early: BTreeSet::new(),
+            taken: BTreeMap::new(),
+            lanes: alloc::vec![VecDeque::new(); clients],
+        }
+    }
+
+    /// The largest timestamp in the log so far.
+    pub(super) const fn clock(&self) -> u64 {
+        self.clock
+    }
+
+    /// Whether another group's copy of the message brings nothing new.
+    fn is_known(&self, msg: MsgId, place: ClientPlace) -> bool {
+        let last = self.taken.get(&(place.client as u32, place.lease));
+        last.is_some_and(|&last| msg.seq <= last) || self.early.contains(&msg)
+    }
+
+    /// A record with the whole message: this group's timestamp of it is `own`. Says whether it is new here:
+    /// then the other destinations are to hear the timestamp.
+    // [RamCast 1] A message and its timestamp.
+    pub(super) fn arrive(
+        &mut self,
+        msg: MsgId,
+        dst: GroupSet,
+        own: u64,
+        place: ClientPlace,
+        payload: &[u8],
+    ) -> bool {
+        self.clock = self.clock.max(own);
+        if let Some(start) = place.start {
+            self.begin_lease(place);
+            self.taken.insert((place.client as u32, place.lease), msg.seq);
+            if self.early.remove(&msg) {
+                return false;
+            }
+            self.lanes[place.client].push_back((start, msg));
+        } else {
+            if self.is_known(msg, place) {
+                return false;
+            }
+            self.early.insert(msg);
+        }
+        if !dst.contains(self.group) {
+            return false;
+        }
+        let entry = self.pending.entry(msg).or_insert_with(PendingMessage::unknown);
+        if entry.own != 0 {
+            return false;
+        }
+        (entry.dst, entry.own, entry.largest) = (dst, own, entry.largest.max(own));
+        entry.proposed = entry.proposed.with(self.group);
+        (entry.client, entry.lease, entry.start) =
+            (place.client as u32, place.lease, place.start);
+        entry.payload.extend_from_slice(payload);
+        self.queue.insert((entry.largest, msg));
+        true
+    }
+
+    /// The buffer of a new holder begins at its front again.
+    fn begin_lease(&mut self, place: ClientPlace) {
+        if !self.taken.contains_key(&(place.client as u32, place.lease)) {
+            self.lanes[place.client].clear();
+        }
+    }
+
+    /// A record with the proposal of another destination.
+    // [RamCast 2] The timestamp of another group; the clock passes it.
+    pub(super) fn proposed(&mut self, msg: MsgId, from: Gid, timestamp: u64) {
+        self.clock = self.clock.max(timestamp);
+        let entry = self.pending.entry(msg).or_insert_with(PendingMessage::unknown);
+        entry.proposed = entry.proposed.with(from);
+        if timestamp > entry.largest && !self.mutants.is(RamCastMutant::IgnoresProposals) {
+            let before = core::mem::replace(&mut entry.largest, timestamp);
+            if entry.own != 0 {
+                self.queue.remove(&(before, msg));
+                self.queue.insert((timestamp, msg));
+            }
+        }
+    }
+
+    /// The next message that is delivered, if there is one.
+    // [RamCast 3] In front, and proposed by every destination.
+    pub(super) fn next(&mut self) -> Option<OrderedMessage> {
+        let &(key, msg) = self.queue.first()?;
+        let entry = self.pending.get(&msg)?;
+        let hasty = self.mutants.is(RamCastMutant::WaitsForNone);
+        if !hasty && !entry.dst.within(entry.proposed) {
+            return None;
+        }
+        self.queue.remove(&(key, msg));
+        let PendingMessage { dst, payload, .. } = self.pending.remove(&msg)?;
+        self.delivered += 1;
+        Some(OrderedMessage { msg, dst, payload, number: self.delivered })
+    }
+
+    /// The position of a client's buffer before which every message is delivered, if `next` is the first one that
+    /// was not taken up.
+    pub(super) fn settled(&mut self, client: usize, next: u64) -> u64 {
+        let lane = &mut self.lanes[client];
+        while let Some((start, msg)) = lane.front() {
+            if self.pending.contains_key(msg) {
+                return *start;
+            }
+            lane.pop_front();
+        }
+        next
+    }
+
+    /// The message in front of the queue, if it waits for another group.
+    pub(super) fn blocked(&self) -> Option<MsgId> {
+        let &(_, msg) = self.queue.first()?;
+        Some(msg)
+    }
+
+    /// The messages of the sender of `msg` that wait for a proposal, and were not passed on as a whole.
+    pub(super) fn unproposed(&self, msg: MsgId) -> impl Iterator<Item = UnproposedMessage> {
+        let first = MsgId { seq: 0, ..msg };
+        let same = self.pending.range(first..).take_while(move |(m, _)| m.sender == msg.sender);
+        same.filter(|(_, e)| e.own != 0 && !e.passed && !e.dst.within(e.proposed))
+            .map(|(&msg, e)| UnproposedMessage { msg, dst: e.dst })
+    }
+
+    /// A record says that the message is to go to the other destinations as a whole. Gives lease, timestamp
+    /// and payload, if that is still of use.
+    pub(super) fn pass_whole(&mut self, msg: MsgId) -> Option<(GroupSet, u32, u64, Vec<u8>)> {
+        let entry = self.pending.get_mut(&msg)?;
+        if entry.own == 0 || core::mem::replace(&mut entry.passed, true) {
+            return None;
+        }
+        Some((entry.dst, entry.lease, entry.own, entry.payload.clone()))
+    }
+
+    /// Its state, for a replica that continues from the same place in the log.
+    pub(super) fn encode(&self, to: &mut Vec<u8>) {
+        let pending: Vec<(MsgId, PendingMessage)> =
+            self.pending.iter().map(|(msg, entry)| (*msg, entry.clone())).collect();
+        let early: Vec<MsgId> = self.early.iter().copied().collect();
+        let taken: Vec<LeaseProgress> = self
+            .taken
+            .iter()
+            .map(|(&(client, lease), &last)| LeaseProgress { client, lease, last })
+            .collect();
+        OrderSnapshot { clock: self.clock, delivered: self.delivered, pending, early, taken }
+            .encode(to);
+    }
+
+    /// Takes over such a state. False if it cannot be one.
+    pub(super) fn resume(&mut self, from: &mut ByteReader<'_>) -> bool {
+        let Ok(state) = OrderSnapshot::decode(from) else { return false };
+        let clients = self.lanes.len();
+        let known = |client: u32| (client as usize) < clients;
+        let sound = state.pending.iter().all(|(_, e)| known(e.client))
+            && state.taken.iter().all(|t| known(t.client));
+        if !sound {
+            return false;
+        }
+        let mut fresh = Self::new(self.group, clients, self.mutants);
+        (fresh.clock, fresh.delivered) = (state.clock, state.delivered);
+        fresh.early.extend(state.early);
+        fresh.taken.extend(state.taken.iter().map(|t| ((t.client, t.lease), t.last)));
+        let mut places: Vec<(u32, u64, MsgId)> = Vec::new();
+        for (msg, entry) in state.pending {
+            if entry.own != 0 {
+                fresh.queue.insert((entry.largest, msg));
+            }
+            let latest = fresh.taken.range(..=(entry.client, u32::MAX)).next_back();
+            if let Some(start) = entry.start
+                && latest.is_some_and(|(&latest, _)| latest == (entry.client, entry.lease))
+            {
+                places.push((entry.client, start, msg));
+            }
+            fresh.pending.insert(msg, entry);
+        }
+        places.sort_unstable();
+        for (client, start, msg) in places {
+            fresh.lanes[client as usize].push_back((start, msg));
+        }
+        *self = fresh;
+        true
+    }
+}
+
+impl PendingMessage {
+    /// Of which only a proposal is here.
+    const fn unknown() -> Self {
+        Self {
+            dst: GroupSet::EMPTY,
+            own: 0,
+            largest: 0,
+            proposed: GroupSet::EMPTY,
+            client: 0,
+            lease: 0,
+            start: None,
+            passed: false,
+            payload: Vec::new(),
+        }
+    }
+}
+
+/// The state of an order in a state transfer.
+#[derive(Debug)]
+struct OrderSnapshot {
+    clock: u64,
+    delivered: u64,
+    pending: Vec<(MsgId, PendingMessage)>,
+    early: Vec<MsgId>,
+    taken: Vec<LeaseProgress>,
+}
+
+messages! {
+    struct OrderSnapshot { clock, delivered, pending, early, taken }
+}
+messages! {
+    struct PendingMessage { dst, own, largest, proposed, client, lease, start, passed, payload }
+}
+messages! {
+    struct LeaseProgress { client, lease, last }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amcast_core::Pid;
+
+    const ME: Gid = Gid(0);
+    const OTHER: Gid = Gid(1);
+    const BOTH: GroupSet = GroupSet(0b11);
+
+    fn order() -> TimestampOrder {
+        TimestampOrder::new(ME, 2, Mutants::with(None))
+    }
+
+    fn msg(seq: u64) -> MsgId {
+        MsgId { sender: Pid(7), seq }
+    }
+
+    fn from_client(start: u64) -> ClientPlace {
+        ClientPlace { client: 0, lease: 1, start: Some(start) }
+    }
+
+    const FROM_GROUP: ClientPlace = ClientPlace { client: 0, lease: 1, start: None };
+
+    fn all(order: &mut TimestampOrder) -> Vec<(u64, u64)> {
+        core::iter::from_fn(|| order.next()).map(|m| (m.msg.seq, m.number)).collect()
+    }
+
+    #[test]
+    fn a_message_waits_for_all_proposals_and_for_those_that_may_be_smaller() {
+        let mut o = order();
+        assert!(o.arrive(msg(1), BOTH, 1, from_client(0), b"a"));
+        assert!(o.arrive(msg(2), GroupSet::one(ME), 2, from_client(1), b"b"));
+        assert_eq!(all(&mut o), [], "the first may come before the second");
+        o.proposed(msg(1), OTHER, 5);
+        assert_eq!(all(&mut o), [(2, 1), (1, 2)]);
+        assert_eq!(o.clock(), 5);
+    }
+
+    #[test]
+    fn a_proposal_may_come_before_its_message() {
+        let mut o = order();
+        o.proposed(msg(1), OTHER, 3);
+        assert!(o.arrive(msg(2), GroupSet::one(ME), 4, from_client(0), b""));
+        assert_eq!(all(&mut o), [(2, 1)], "the first gets a timestamp above");
+        assert!(o.arrive(msg(1), BOTH, 5, from_client(1), b""));
+        assert_eq!(all(&mut o), [(1, 2)]);
+    }
+
+    #[test]
+    fn a_message_counts_once_by_whichever_way_it_comes() {
+        let mut o = order();
+        assert!(o.arrive(msg(1), BOTH, 1, FROM_GROUP, b""));
+        o.proposed(msg(1), OTHER, 1);
+        assert_eq!(all(&mut o).len(), 1);
+        assert!(!o.arrive(msg(1), BOTH, 2, FROM_GROUP, b""), "a third group brings it, too");
+        assert!(!o.arrive(msg(1), BOTH, 3, from_client(0), b""), "the client's own copy");
+        assert!(!o.arrive(msg(1), BOTH, 4, FROM_GROUP, b""), "late");
+        assert_eq!(all(&mut o), []);
+    }
+
+    #[test]
+    fn a_buffer_is_settled_up_to_the_first_message_that_is_not_delivered() {
+        let mut o = order();
+        o.arrive(msg(1), BOTH, 1, from_client(0), b"");
+        o.arrive(msg(2), BOTH, 2, from_client(4), b"");
+        assert_eq!(o.settled(0, 8), 0);
+        o.proposed(msg(1), OTHER, 1);
+        assert_eq!((all(&mut o).len(), o.settled(0, 8)), (1, 4));
+        o.proposed(msg(2), OTHER, 3);
+        assert_eq!((all(&mut o).len(), o.settled(0, 8)), (1, 8));
+    }
+
+    #[test]
+    fn a_state_that_is_handed_over_continues_alike() {
+        let mut o = order();
+        o.arrive(msg(1), BOTH, 1, from_client(0), b"first");
+        o.arrive(msg(2), BOTH, 2, from_client(3), b"second");
+        o.proposed(msg(3), OTHER, 9);
+        let (mut bytes, mut taker) = (Vec::new(), order());
+        o.encode(&mut bytes);
+        assert!(taker.resume(&mut ByteReader::new(&bytes)));
+        assert!(!order().resume(&mut ByteReader::new(&bytes[1..])));
+        for o in [&mut o, &mut taker] {
+            assert_eq!((o.clock(), o.settled(0, 9)), (9, 0));
+            o.proposed(msg(1), OTHER, 4);
+            o.proposed(msg(2), OTHER, 3);
+            assert_eq!(all(o), [(2, 1), (1, 2)]);
+        }
+    }
+}
