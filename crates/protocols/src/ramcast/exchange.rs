@@ -62,7 +62,10 @@ pub(crate) fn latest(
     record: &RingRecord,
 ) -> u64 {
     match record.kind {
-        RingRecordKind::Message | RingRecordKind::Proposal | RingRecordKind::Whole => {
+        RingRecordKind::Message
+        | RingRecordKind::Proposal
+        | RingRecordKind::Whole
+        | RingRecordKind::Clock => {
             let line = &view.region(ring.region)[ring.at(pos) as usize];
             line.word(OWN_WORD).max(line.word(THEIR_WORD))
         }
@@ -101,6 +104,8 @@ pub(crate) struct TimestampExchange {
     /// The message in front that waits for another group, and since when.
     blocked: Option<(MsgId, Time)>,
     patience: Span,
+    /// A leader's, by group: a timestamp that is on the way to be decided, and the one last announced.
+    hints: Vec<(u64, u64)>,
     record: Vec<u8>,
 }
 
@@ -152,11 +157,7 @@ impl OutgoingProposal {
 }
 
 impl TimestampExchange {
-    pub(super) fn new(
-        group: Gid,
-        config: &Config,
-        mutants: Mutants<RamCastMutant>,
-    ) -> Self {
+    pub(super) fn new(group: Gid, config: &Config, mutants: Mutants<RamCastMutant>) -> Self {
         let cluster = config.cluster();
         let stream = |_| ProposalStream {
             items: VecDeque::new(),
@@ -172,6 +173,7 @@ impl TimestampExchange {
             mark: None,
             blocked: None,
             patience: SUSPECT.get(config),
+            hints: alloc::vec![(0, 0); cluster.groups()],
             record: Vec::new(),
         }
     }
@@ -179,6 +181,28 @@ impl TimestampExchange {
     /// The largest timestamp in the log that was consumed.
     pub(crate) const fn clock(&self) -> u64 {
         self.order.clock()
+    }
+
+    /// How many messages are delivered by what the decided log says.
+    pub(crate) const fn delivered(&self) -> u64 {
+        self.order.delivered()
+    }
+
+    /// The leader has put a record into its log, whose first line this is, and its clock stands here.
+    pub(crate) fn taken_up(&mut self, record: &RingRecord, line: &CacheLine, clock: u64) {
+        if record.kind != RingRecordKind::Proposal {
+            // The other destinations' clocks pass it while it is being decided.
+            for to in record.dst.iter().filter(|&to| to != self.group) {
+                let hint = &mut self.hints[to.index()];
+                hint.0 = hint.0.max(clock);
+            }
+        }
+        if let Some(from) = source_of(record.source)
+            && record.kind == RingRecordKind::Proposal
+            && record.dst.contains(self.group)
+        {
+            self.order.proposed_ahead(record.msg, from, line.word(THEIR_WORD));
+        }
     }
 
     /// Whether the clock ignores the timestamps of others.
@@ -201,6 +225,7 @@ impl TimestampExchange {
             stream.posted.fill(from);
         }
         self.blocked = None;
+        self.hints.fill((0, 0));
     }
 
     /// The log is needed from the first entry on that is not consumed; but what is delivered and not applied
@@ -268,8 +293,19 @@ impl TimestampExchange {
                     self.propose((msg, dst), (lease, own), Some(&payload), hm);
                 }
             }
+            RingRecordKind::Clock => self.order.pass_clock(own),
             RingRecordKind::Pad | RingRecordKind::State => {}
         }
+    }
+
+    /// Delivers what can be, behind so many messages. Says how many were delivered by then.
+    fn deliver(&mut self, before: u64, out: &mut Outbox<Memory>) -> u64 {
+        let mut last = before;
+        self.order.deliver(|msg, dst, number, payload| {
+            last = number;
+            out.deliver(msg, dst, number, |to| to.extend_from_slice(payload));
+        });
+        last
     }
 
     /// The other destinations are to hear of this group's timestamp.
@@ -287,8 +323,7 @@ impl TimestampExchange {
                 continue;
             }
             let whole = whole.map(<[u8]>::to_vec);
-            let item =
-                OutgoingProposal { begin: stream.end, msg, dst, lease, timestamp, whole };
+            let item = OutgoingProposal { begin: stream.end, msg, dst, lease, timestamp, whole };
             stream.end = hm.after(stream.end, item.lines());
             stream.items.push_back(item);
         }
@@ -383,10 +418,17 @@ impl TramReplica {
         if let Some(record) = record {
             self.progress.consumed = pos + u64::from(record.lines());
             if wants(&record) {
-                out.event(ProtocolEvent::Part(record.msg));
+                if record.kind != RingRecordKind::Clock {
+                    out.event(ProtocolEvent::Part(record.msg));
+                }
                 let place = self.take_place(pos, &record);
-                exchange.consume(&record, &bytes, place, &self.layout.proposals(self.place.group, 0));
-                self.deliver_ordered(&mut exchange, out);
+                exchange.consume(
+                    &record,
+                    &bytes,
+                    place,
+                    &self.layout.proposals(self.place.group, 0),
+                );
+                self.progress.delivered = exchange.deliver(self.progress.delivered, out);
             }
         }
         exchange.record = bytes;
@@ -396,8 +438,7 @@ impl TramReplica {
 
     /// Moves the cursor of the record's source past it, and says where the record began in a client's buffer.
     fn take_place(&mut self, pos: u64, record: &RingRecord) -> ClientPlace {
-        let from_buffer = record.kind != RingRecordKind::PassWhole;
-        if from_buffer && pos >= self.progress.cursors_from {
+        if record.source != FROM_SELF && pos >= self.progress.cursors_from {
             take_up(&self.layout, &mut self.buffers.sources, record);
         }
         let client = match self.config.cluster().role(record.msg.sender) {
@@ -408,15 +449,6 @@ impl TramReplica {
         let start = next.saturating_sub(u64::from(record.lines()));
         let start = (record.kind == RingRecordKind::Message).then_some(start);
         ClientPlace { client, lease: record.lease, start }
-    }
-
-    fn deliver_ordered(&mut self, exchange: &mut TimestampExchange, out: &mut Outbox<Memory>) {
-        while let Some(ordered) = exchange.order.next() {
-            self.progress.delivered = ordered.number;
-            out.deliver(ordered.msg, ordered.dst, ordered.number, |to| {
-                to.extend_from_slice(&ordered.payload);
-            });
-        }
     }
 
     /// The buffer that holds the next record of another group.
@@ -483,6 +515,7 @@ impl TramReplica {
             return;
         }
         let Some(exchange) = &mut self.exchange else { return };
+        self.progress.delivered = exchange.deliver(self.progress.delivered, out);
         let ring = self.layout.proposals(self.place.group, self.place.rank);
         for (g, stream) in exchange.streams.iter_mut().enumerate() {
             for rank in 0..self.place.n {
@@ -492,6 +525,54 @@ impl TramReplica {
                 }
             }
         }
+        self.announce_clock(out);
+    }
+
+    /// Tells the other destinations' leaders that timestamps come, while these are being decided here.
+    fn announce_clock(&mut self, out: &mut Outbox<Memory>) {
+        let Some(exchange) = &mut self.exchange else { return };
+        let sources = &self.buffers.sources[self.buffers.holders.len() + 1..];
+        let region = self.layout.proposals_taken(self.place.group, self.place.rank);
+        for (g, (hint, source)) in exchange.hints.iter_mut().zip(sources).enumerate() {
+            if hint.0 > hint.1 {
+                hint.1 = hint.0;
+                for to in self.config.cluster().members(Gid(g as u8)) {
+                    Self::write_line(out, to, region, [source.next, hint.0, 0, 0, 0, 0, 0], true);
+                }
+            }
+        }
+    }
+
+    /// A leader's clock passes the timestamps that others announce: when they are decided there, and known here, its
+    /// log has decided that nothing later gets a smaller one.
+    pub(crate) fn pass_clocks(&mut self, view: RegionWindow<'_>) {
+        let Some(exchange) = &self.exchange else { return };
+        if exchange.stands_still() {
+            return;
+        }
+        let others = (0..exchange.streams.len()).map(|g| Gid(g as u8));
+        let others = others.filter(|&g| g != self.place.group);
+        let lines = others.flat_map(|g| (0..self.place.n).map(move |w| (g, w)));
+        let told = |(g, w)| view.region(self.layout.proposals_taken(g, w))[0].word(1);
+        let latest = lines.map(told).max().unwrap_or(0);
+        let ReplicaPhase::Leader(leader) = &self.phase else { return };
+        if latest <= leader.clock {
+            return;
+        }
+        let record = self.own_record(RingRecordKind::Clock, None);
+        if self.append_own(view, &record, [latest, 0, 0])
+            && let ReplicaPhase::Leader(leader) = &mut self.phase
+        {
+            leader.clock = latest;
+        }
+    }
+
+    /// The head of a record that comes from no buffer.
+    fn own_record(&self, kind: RingRecordKind, message: Option<(MsgId, GroupSet)>) -> RingRecord {
+        let nobody = (MsgId { sender: self.place.me, seq: 0 }, GroupSet::EMPTY);
+        let (msg, dst) = message.unwrap_or(nobody);
+        let bytes = FRAME_BYTES as u32;
+        RingRecord { kind, bytes, source: FROM_SELF, lease: 0, msg, dst }
     }
 
     /// Looks how far the other groups are, and passes on as a whole what a dead client left.
@@ -538,15 +619,9 @@ impl TramReplica {
         // A wait for another group is no hot path: a list is made.
         let left: Vec<_> = exchange.order.unproposed(front).collect();
         for message in left {
-            let record = RingRecord {
-                kind: RingRecordKind::PassWhole,
-                bytes: 0,
-                source: FROM_SELF,
-                lease: 0,
-                msg: message.msg,
-                dst: message.dst,
-            };
-            if !self.append_own(view, &record) {
+            let of = (message.msg, message.dst);
+            let record = self.own_record(RingRecordKind::PassWhole, Some(of));
+            if !self.append_own(view, &record, [0; 3]) {
                 return;
             }
             out.mark("ramcast-passes-whole");
@@ -558,13 +633,14 @@ impl TramReplica {
         let Some(to) = self.group_of_source(source).filter(|&g| g != self.place.group) else {
             return;
         };
+        let hint = self.exchange.as_ref().map_or(0, |e| e.hints[to.index()].1);
         // No message was for both groups: they have nothing to do with each other.
-        if next == 0 {
+        if next == 0 && hint == 0 {
             return;
         }
         let region = self.layout.proposals_taken(self.place.group, self.place.rank);
         for to in self.config.cluster().members(to) {
-            Self::write_line(out, to, region, [next, 0, 0, 0, 0, 0, 0], true);
+            Self::write_line(out, to, region, [next, hint, 0, 0, 0, 0, 0], true);
         }
     }
 
@@ -580,10 +656,7 @@ impl TramReplica {
 }
 
 /// A replica of RamCast.
-pub(super) fn replica(
-    me: Pid,
-    config: &Config,
-) -> Result<TramReplica, amcast_core::ConfigError> {
+pub(super) fn replica(me: Pid, config: &Config) -> Result<TramReplica, amcast_core::ConfigError> {
     let layout = Layout::of_exchange(config)?;
     let mut replica =
         TramReplica::of_group((me, config), layout, super::mutants::of_group(config))?;

@@ -19,22 +19,25 @@
 //!   |--HM[c]------->|--------------------------HM[c]->|    (to all replicas of both groups)
 //!   |           timestamp 8                      timestamp 5
 //!   |               |--LOG: 8 ------>|                |--LOG: 5 ------->|   the write is the vote
+//!   |               |--clock 8 ---------------------->|--LOG: clock 8 ->|
 //!   |           decided                           decided
 //!   |               |--proposal 8 ------------------->|   (to all replicas of the other group)
 //!   |               |<------------------- proposal 5 --|
-//!   |               |--LOG: 5 from g1 -->|            |--LOG: 8 from g0 -->|
 //!   |           max(8, 5) = 8: deliver            max(8, 5) = 8: deliver
+//!   |               |--LOG: 5 of g1 -->|              |--LOG: 8 of g0 -->|   the followers deliver
 //! ```
 //! A message to one group is delivered as soon as it is decided and in front of the queue.
 //!
 //! # Steps
 //! The tags in the code name them:
 //! 1. `[RamCast 1]` The leader of each destination takes the message from the client's buffer, puts a timestamp above its
-//!    clock into it, and writes it to its followers under their permission.
-//! 2. `[RamCast 2]` Once that is decided the leader writes the timestamp to all replicas of the other
-//!    destinations; their leaders put it into their logs, and their clocks pass it.
-//! 3. `[RamCast 3]` With a timestamp of every destination in the decided log the message is final: the largest
-//!    one counts, ties are broken by the message's id. It is delivered in front of the queue.
+//!    clock into it, and writes it to its followers under their permission. At once it announces its clock to the
+//!    other destinations, whose leaders put that into their logs, too: their clocks pass it.
+//! 2. `[RamCast 2]` Once the timestamp is decided the leader writes it to all replicas of the other
+//!    destinations; their leaders put it into their logs.
+//! 3. `[RamCast 3]` With a timestamp of every destination the message is final: the largest
+//!    one counts, ties are broken by the message's id. It is delivered in front of the queue, once the group has
+//!    decided that its clock is past the final timestamp: no later message gets a smaller one, under any leader.
 //!
 //! # Roles and phases
 //! Clients and replicas are those of [`crate::tram`], which replicates a group's log: leader and followers,
@@ -59,11 +62,11 @@
 //!
 //! # Deviations
 //! 1. The original has followers acknowledge a leader's timestamp by writes to all destinations. Here the leader counts the
-//!    completions of its own writes, as TRAM does with the same permissions, and tells the others a timestamp when it is decided.
-//! 2. Others' timestamps go through the log before they count. In the original a message to several groups takes 3 write
-//!    delays; here the timestamp is on its way to the other groups after the first 2 (one to the leader, one to the
-//!    followers and back), and the last write to the followers comes on top: 4 writes, one after the other. In return the state
-//!    of a replica follows from its group's log alone, and a restarted replica gets it from its own group.
+//!    completions of its own writes, as TRAM does with the same permissions, and tells the others a timestamp when it is
+//!    decided: a leader delivers after the same 3 write delays, of which the second is a write and its completion.
+//! 2. Others' timestamps go through the log, too, and followers deliver by the log alone: one write later than their leader. In
+//!    return the state of a replica follows from its group's log, and a restarted replica gets it from its own
+//!    group.
 //! 3. Restarted replicas, leases, state transfer, back-pressure and clients that die: the description has nothing of
 //!    them.
 //!

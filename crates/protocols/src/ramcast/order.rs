@@ -6,6 +6,12 @@
 //! are broken by the message's id. It is delivered when it is in front of the queue and all destinations
 //! have proposed: those behind it only grow, and what has not come yet gets a timestamp above all that
 //! lie in the log before it.
+//!
+//! A leader need not wait until another group's proposal is decided in its own log as well: the other group has
+//! decided it. So there are two queues. In the first one is what the decided log says, and from it follow state
+//! transfers and clients' buffers. The second one knows the proposals that this replica has seen as leader, too, and
+//! from it messages are delivered: if the final timestamp is not above the clock of the decided log,
+//! no later entry gets a smaller one under any leader. Both give the same sequence, and the first never gets ahead.
 
 use super::mutants::RamCastMutant;
 use crate::mutant::Mutants;
@@ -23,15 +29,9 @@ pub(super) struct ClientPlace {
     pub(super) start: Option<u64>,
 }
 
-/// A message that is known and not delivered.
+/// A message that came here and is not delivered by what the decided log says.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct PendingMessage {
-    dst: GroupSet,
-    /// This group's timestamp; 0 while only others' proposals are here.
-    own: u64,
-    /// The largest proposal so far.
-    largest: u64,
-    proposed: GroupSet,
+struct HeldMessage {
     client: u32,
     lease: u32,
     /// Where it begins in the client's buffer.
@@ -50,16 +50,6 @@ struct LeaseProgress {
     last: u64,
 }
 
-/// A message that leaves the queue.
-#[derive(Debug)]
-pub(super) struct OrderedMessage {
-    pub(super) msg: MsgId,
-    pub(super) dst: GroupSet,
-    pub(super) payload: Vec<u8>,
-    /// Its number in the group's sequence, from 1.
-    pub(super) number: u64,
-}
-
 /// A message that another destination may not have.
 #[derive(Debug)]
 pub(super) struct UnproposedMessage {
@@ -74,11 +64,15 @@ pub(super) struct TimestampOrder {
     mutants: Mutants<RamCastMutant>,
     /// The largest timestamp in the log so far.
     clock: u64,
-    /// How many messages were delivered.
+    /// By the decided log alone.
+    decided: ProposalQueue,
+    /// How many messages have left that queue.
     delivered: u64,
-    pending: BTreeMap<MsgId, PendingMessage>,
-    /// Those that have this group's timestamp, by the largest proposal so far.
-    queue: BTreeSet<(u64, MsgId)>,
+    /// With what this replica has seen beyond that as leader.
+    ahead: ProposalQueue,
+    /// How many messages have left this queue: they are delivered.
+    shown: u64,
+    held: BTreeMap<MsgId, HeldMessage>,
     /// Messages that another group brought here before their client's copy was taken up.
     early: BTreeSet<MsgId>,
     /// By client and lease: the last message that was taken from the client's buffer, which is filled in the order of
@@ -94,9 +88,11 @@ impl TimestampOrder {
             group,
             mutants,
             clock: 0,
+            decided: ProposalQueue::new(mutants),
             delivered: 0,
-            pending: BTreeMap::new(),
-            queue: BTreeSet::new(),
+            ahead: ProposalQueue::new(mutants),
+            shown: 0,
+            held: BTreeMap::new(),
             early: BTreeSet::new(),
             taken: BTreeMap::new(),
             lanes: alloc::vec![VecDeque::new(); clients],
@@ -106,6 +102,16 @@ impl TimestampOrder {
     /// The largest timestamp in the log so far.
     pub(super) const fn clock(&self) -> u64 {
         self.clock
+    }
+
+    /// How many messages are delivered by what the decided log says.
+    pub(super) const fn delivered(&self) -> u64 {
+        self.delivered
+    }
+
+    /// A record of another group's, or of the leader's, that raises the clock alone.
+    pub(super) fn pass_clock(&mut self, timestamp: u64) {
+        self.clock = self.clock.max(timestamp);
     }
 
     /// Whether another group's copy of the message brings nothing new.
@@ -142,16 +148,15 @@ impl TimestampOrder {
         if !dst.contains(self.group) {
             return false;
         }
-        let entry = self.pending.entry(msg).or_insert_with(PendingMessage::unknown);
-        if entry.own != 0 {
+        if self.held.contains_key(&msg) {
             return false;
         }
-        (entry.dst, entry.own, entry.largest) = (dst, own, entry.largest.max(own));
-        entry.proposed = entry.proposed.with(self.group);
-        (entry.client, entry.lease, entry.start) =
-            (place.client as u32, place.lease, place.start);
-        entry.payload.extend_from_slice(payload);
-        self.queue.insert((entry.largest, msg));
+        let (client, lease, start) = (place.client as u32, place.lease, place.start);
+        let payload = payload.to_vec();
+        self.held.insert(msg, HeldMessage { client, lease, start, passed: false, payload });
+        for queue in [&mut self.decided, &mut self.ahead] {
+            queue.arrive(msg, dst, (self.group, own));
+        }
         true
     }
 
@@ -166,30 +171,35 @@ impl TimestampOrder {
     // [RamCast 2] The timestamp of another group; the clock passes it.
     pub(super) fn proposed(&mut self, msg: MsgId, from: Gid, timestamp: u64) {
         self.clock = self.clock.max(timestamp);
-        let entry = self.pending.entry(msg).or_insert_with(PendingMessage::unknown);
-        entry.proposed = entry.proposed.with(from);
-        if timestamp > entry.largest && !self.mutants.is(RamCastMutant::IgnoresProposals) {
-            let before = core::mem::replace(&mut entry.largest, timestamp);
-            if entry.own != 0 {
-                self.queue.remove(&(before, msg));
-                self.queue.insert((timestamp, msg));
-            }
+        self.decided.propose(msg, from, timestamp);
+        self.proposed_ahead(msg, from, timestamp);
+    }
+
+    /// A proposal of another destination that this replica has put into its log as leader: it is decided there.
+    pub(super) fn proposed_ahead(&mut self, msg: MsgId, from: Gid, timestamp: u64) {
+        let is_gone = self.held.contains_key(&msg) && !self.ahead.votes.contains_key(&msg);
+        if !is_gone {
+            self.ahead.propose(msg, from, timestamp);
         }
     }
 
-    /// The next message that is delivered, if there is one.
+    /// Delivers what can be: `show` gets the message, its destinations, its number in the group's sequence, from 1, and
+    /// its payload.
     // [RamCast 3] In front, and proposed by every destination.
-    pub(super) fn next(&mut self) -> Option<OrderedMessage> {
-        let &(key, msg) = self.queue.first()?;
-        let entry = self.pending.get(&msg)?;
-        let hasty = self.mutants.is(RamCastMutant::WaitsForNone);
-        if !hasty && !entry.dst.within(entry.proposed) {
-            return None;
+    pub(super) fn deliver(&mut self, mut show: impl FnMut(MsgId, GroupSet, u64, &[u8])) {
+        while let Some((msg, dst)) = self.ahead.take_final(self.clock) {
+            self.shown += 1;
+            let payload = self.held.get(&msg).map_or(&[][..], |held| &held.payload);
+            show(msg, dst, self.shown, payload);
         }
-        self.queue.remove(&(key, msg));
-        let PendingMessage { dst, payload, .. } = self.pending.remove(&msg)?;
-        self.delivered += 1;
-        Some(OrderedMessage { msg, dst, payload, number: self.delivered })
+        while let Some((msg, _)) = self.decided.take_final(self.clock) {
+            self.delivered += 1;
+            self.held.remove(&msg);
+        }
+        debug_assert!(
+            self.delivered <= self.shown || self.mutants.any(),
+            "the decided log never gets ahead"
+        );
     }
 
     /// The position of a client's buffer before which every message is delivered, if `next` is the first one that
@@ -197,7 +207,7 @@ impl TimestampOrder {
     pub(super) fn settled(&mut self, client: usize, next: u64) -> u64 {
         let lane = &mut self.lanes[client];
         while let Some((start, msg)) = lane.front() {
-            if self.pending.contains_key(msg) {
+            if self.held.contains_key(msg) {
                 return *start;
             }
             lane.pop_front();
@@ -207,40 +217,40 @@ impl TimestampOrder {
 
     /// The message in front of the queue, if it waits for another group.
     pub(super) fn blocked(&self) -> Option<MsgId> {
-        let &(_, msg) = self.queue.first()?;
+        let &(_, msg) = self.decided.queue.first()?;
         Some(msg)
     }
 
     /// The messages of the sender of `msg` that wait for a proposal, and were not passed on as a whole.
     pub(super) fn unproposed(&self, msg: MsgId) -> impl Iterator<Item = UnproposedMessage> {
         let first = MsgId { seq: 0, ..msg };
-        let same = self.pending.range(first..).take_while(move |(m, _)| m.sender == msg.sender);
-        same.filter(|(_, e)| e.own != 0 && !e.passed && !e.dst.within(e.proposed))
-            .map(|(&msg, e)| UnproposedMessage { msg, dst: e.dst })
+        let same = self.held.range(first..).take_while(move |(m, _)| m.sender == msg.sender);
+        same.filter(|(_, held)| !held.passed).filter_map(|(msg, _)| {
+            let votes = self.decided.votes.get(msg)?;
+            (!votes.is_complete()).then_some(UnproposedMessage { msg: *msg, dst: votes.dst })
+        })
     }
 
     /// A record says that the message is to go to the other destinations as a whole. Gives lease, timestamp
     /// and payload, if that is still of use.
     pub(super) fn pass_whole(&mut self, msg: MsgId) -> Option<(GroupSet, u32, u64, Vec<u8>)> {
-        let entry = self.pending.get_mut(&msg)?;
-        if entry.own == 0 || core::mem::replace(&mut entry.passed, true) {
-            return None;
-        }
-        Some((entry.dst, entry.lease, entry.own, entry.payload.clone()))
+        let (held, votes) = (self.held.get_mut(&msg)?, self.decided.votes.get(&msg)?);
+        let before = core::mem::replace(&mut held.passed, true);
+        (!before).then(|| (votes.dst, held.lease, votes.own, held.payload.clone()))
     }
 
     /// Its state, for a replica that continues from the same place in the log.
     pub(super) fn encode(&self, to: &mut Vec<u8>) {
-        let pending: Vec<(MsgId, PendingMessage)> =
-            self.pending.iter().map(|(msg, entry)| (*msg, entry.clone())).collect();
+        let votes = self.decided.votes.iter().map(|(msg, votes)| (*msg, *votes)).collect();
+        let held = self.held.iter().map(|(msg, held)| (*msg, held.clone())).collect();
         let early: Vec<MsgId> = self.early.iter().copied().collect();
         let taken: Vec<LeaseProgress> = self
             .taken
             .iter()
             .map(|(&(client, lease), &last)| LeaseProgress { client, lease, last })
             .collect();
-        OrderSnapshot { clock: self.clock, delivered: self.delivered, pending, early, taken }
-            .encode(to);
+        let (clock, delivered) = (self.clock, self.delivered);
+        OrderSnapshot { clock, delivered, votes, held, early, taken }.encode(to);
     }
 
     /// Takes over such a state. False if it cannot be one.
@@ -248,27 +258,29 @@ impl TimestampOrder {
         let Ok(state) = OrderSnapshot::decode(from) else { return false };
         let clients = self.lanes.len();
         let known = |client: u32| (client as usize) < clients;
-        let sound = state.pending.iter().all(|(_, e)| known(e.client))
+        let sound = state.held.iter().all(|(_, held)| known(held.client))
             && state.taken.iter().all(|t| known(t.client));
         if !sound {
             return false;
         }
         let mut fresh = Self::new(self.group, clients, self.mutants);
-        (fresh.clock, fresh.delivered) = (state.clock, state.delivered);
+        (fresh.clock, fresh.delivered, fresh.shown) =
+            (state.clock, state.delivered, state.delivered);
+        for (msg, votes) in state.votes {
+            fresh.decided.enter(msg, votes);
+            fresh.ahead.enter(msg, votes);
+        }
         fresh.early.extend(state.early);
         fresh.taken.extend(state.taken.iter().map(|t| ((t.client, t.lease), t.last)));
         let mut places: Vec<(u32, u64, MsgId)> = Vec::new();
-        for (msg, entry) in state.pending {
-            if entry.own != 0 {
-                fresh.queue.insert((entry.largest, msg));
-            }
-            let latest = fresh.taken.range(..=(entry.client, u32::MAX)).next_back();
-            if let Some(start) = entry.start
-                && latest.is_some_and(|(&latest, _)| latest == (entry.client, entry.lease))
+        for (msg, held) in state.held {
+            let latest = fresh.taken.range(..=(held.client, u32::MAX)).next_back();
+            if let Some(start) = held.start
+                && latest.is_some_and(|(&latest, _)| latest == (held.client, held.lease))
             {
-                places.push((entry.client, start, msg));
+                places.push((held.client, start, msg));
             }
-            fresh.pending.insert(msg, entry);
+            fresh.held.insert(msg, held);
         }
         places.sort_unstable();
         for (client, start, msg) in places {
@@ -279,20 +291,77 @@ impl TimestampOrder {
     }
 }
 
-impl PendingMessage {
-    /// Of which only a proposal is here.
-    const fn unknown() -> Self {
-        Self {
-            dst: GroupSet::EMPTY,
-            own: 0,
-            largest: 0,
-            proposed: GroupSet::EMPTY,
-            client: 0,
-            lease: 0,
-            start: None,
-            passed: false,
-            payload: Vec::new(),
+/// The proposals for a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct MessageVotes {
+    dst: GroupSet,
+    /// This group's timestamp; 0 while only others' proposals are here.
+    own: u64,
+    /// The largest proposal so far.
+    largest: u64,
+    proposed: GroupSet,
+}
+
+impl MessageVotes {
+    const fn is_complete(&self) -> bool {
+        self.own != 0 && self.dst.within(self.proposed)
+    }
+}
+
+/// Messages by their timestamps.
+#[derive(Debug)]
+struct ProposalQueue {
+    mutants: Mutants<RamCastMutant>,
+    votes: BTreeMap<MsgId, MessageVotes>,
+    /// Those that have this group's timestamp, by the largest proposal so far.
+    queue: BTreeSet<(u64, MsgId)>,
+}
+
+impl ProposalQueue {
+    const fn new(mutants: Mutants<RamCastMutant>) -> Self {
+        Self { mutants, votes: BTreeMap::new(), queue: BTreeSet::new() }
+    }
+
+    fn arrive(&mut self, msg: MsgId, dst: GroupSet, (group, own): (Gid, u64)) {
+        let mut votes = self.votes.get(&msg).copied().unwrap_or_default();
+        (votes.dst, votes.own, votes.largest) = (dst, own, votes.largest.max(own));
+        votes.proposed = votes.proposed.with(group);
+        self.enter(msg, votes);
+    }
+
+    /// Puts in a message that is not in the queue.
+    fn enter(&mut self, msg: MsgId, votes: MessageVotes) {
+        if votes.own != 0 {
+            self.queue.insert((votes.largest, msg));
         }
+        self.votes.insert(msg, votes);
+    }
+
+    fn propose(&mut self, msg: MsgId, from: Gid, timestamp: u64) {
+        let votes = self.votes.entry(msg).or_default();
+        votes.proposed = votes.proposed.with(from);
+        if timestamp > votes.largest && !self.mutants.is(RamCastMutant::IgnoresProposals) {
+            let before = core::mem::replace(&mut votes.largest, timestamp);
+            if votes.own != 0 {
+                self.queue.remove(&(before, msg));
+                self.queue.insert((timestamp, msg));
+            }
+        }
+    }
+
+    /// Takes out the message in front, if all destinations have proposed and nothing can get in front of it any
+    /// more: what comes gets a timestamp above `clock`.
+    fn take_final(&mut self, clock: u64) -> Option<(MsgId, GroupSet)> {
+        let &(key, msg) = self.queue.first()?;
+        let votes = self.votes.get(&msg)?;
+        let hasty = self.mutants.is(RamCastMutant::WaitsForNone);
+        if key > clock || !(hasty || votes.is_complete()) {
+            return None;
+        }
+        self.queue.remove(&(key, msg));
+        let dst = votes.dst;
+        self.votes.remove(&msg);
+        Some((msg, dst))
     }
 }
 
@@ -301,16 +370,20 @@ impl PendingMessage {
 struct OrderSnapshot {
     clock: u64,
     delivered: u64,
-    pending: Vec<(MsgId, PendingMessage)>,
+    votes: Vec<(MsgId, MessageVotes)>,
+    held: Vec<(MsgId, HeldMessage)>,
     early: Vec<MsgId>,
     taken: Vec<LeaseProgress>,
 }
 
 messages! {
-    struct OrderSnapshot { clock, delivered, pending, early, taken }
+    struct OrderSnapshot { clock, delivered, votes, held, early, taken }
 }
 messages! {
-    struct PendingMessage { dst, own, largest, proposed, client, lease, start, passed, payload }
+    struct MessageVotes { dst, own, largest, proposed }
+}
+messages! {
+    struct HeldMessage { client, lease, start, passed, payload }
 }
 messages! {
     struct LeaseProgress { client, lease, last }
@@ -340,7 +413,9 @@ mod tests {
     const FROM_GROUP: ClientPlace = ClientPlace { client: 0, lease: 1, start: None };
 
     fn all(order: &mut TimestampOrder) -> Vec<(u64, u64)> {
-        core::iter::from_fn(|| order.next()).map(|m| (m.msg.seq, m.number)).collect()
+        let mut all = Vec::new();
+        order.deliver(|msg, _, number, _| all.push((msg.seq, number)));
+        all
     }
 
     #[test]
@@ -362,6 +437,20 @@ mod tests {
         assert_eq!(all(&mut o), [(2, 1)], "the first gets a timestamp above");
         assert!(o.arrive(msg(1), BOTH, 5, from_client(1), b""));
         assert_eq!(all(&mut o), [(1, 2)]);
+    }
+
+    #[test]
+    fn a_leader_delivers_by_a_proposal_that_its_own_log_has_not_decided() {
+        let mut o = order();
+        o.arrive(msg(1), BOTH, 3, from_client(0), b"");
+        o.proposed_ahead(msg(1), OTHER, 4);
+        assert_eq!(all(&mut o), [], "a later leader may give 4 to another message");
+        o.pass_clock(4);
+        assert_eq!((all(&mut o), o.delivered()), (alloc::vec![(1, 1)], 0));
+        o.arrive(msg(2), GroupSet::one(ME), 5, from_client(1), b"");
+        assert_eq!((all(&mut o), o.settled(0, 2)), (alloc::vec![(2, 2)], 0));
+        o.proposed(msg(1), OTHER, 4);
+        assert_eq!((all(&mut o), o.delivered(), o.settled(0, 2)), (alloc::vec![], 2, 2));
     }
 
     #[test]

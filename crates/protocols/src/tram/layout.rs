@@ -57,7 +57,16 @@ impl Layout {
             )));
         }
         let lap_lines = lines(&params::LAP_LINES);
-        Ok(Self { config: config.clone(), clients, n, exchange, log_lines, hm_lines, xfer_lines, lap_lines })
+        Ok(Self {
+            config: config.clone(),
+            clients,
+            n,
+            exchange,
+            log_lines,
+            hm_lines,
+            xfer_lines,
+            lap_lines,
+        })
     }
 
     pub(crate) const fn clients(&self) -> usize {

@@ -208,7 +208,12 @@ impl TramReplica {
     }
 
     /// Appends a record of one line that comes from no buffer. False if there is no room.
-    pub(crate) fn append_own(&mut self, view: RegionWindow<'_>, record: &RingRecord) -> bool {
+    pub(crate) fn append_own(
+        &mut self,
+        view: RegionWindow<'_>,
+        record: &RingRecord,
+        first: [u64; 3],
+    ) -> bool {
         let leader = self.leader();
         let ring = *leader.log.ring();
         let start = ring.start(leader.end, 1);
@@ -216,7 +221,7 @@ impl TramReplica {
             return false;
         }
         let (line, log) = (CacheLine::default(), view.region(ring.region));
-        line.put(&record.words([0; 3]), ring.stamp(start, leader.epoch));
+        line.put(&record.words(first), ring.stamp(start, leader.epoch));
         leader.log.append(log, start, [&line].into_iter());
         if start != leader.end {
             leader.log.append_pad(log, leader.end);
@@ -228,6 +233,7 @@ impl TramReplica {
 
     pub(crate) fn lead(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         self.pull(view, out);
+        self.pass_clocks(view);
         self.replicate(view, out);
         self.count();
     }
@@ -431,6 +437,9 @@ impl TramReplica {
             exchange::stamp(line, record.kind, &mut leader.clock, still);
         }
         leader.log.publish(log, start, lines);
+        if let Some(exchange) = &mut self.exchange {
+            exchange.taken_up(record, &log[ring.at(start) as usize], leader.clock);
+        }
         if start != leader.end {
             leader.log.append_pad(log, leader.end);
             leader.pad = Some((leader.end, start));

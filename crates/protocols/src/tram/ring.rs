@@ -41,6 +41,8 @@ pub(crate) enum RingRecordKind {
     Whole = 5,
     /// RamCast's, in a group's log only: the message is to go to the other destinations as a whole.
     PassWhole = 6,
+    /// RamCast's, in a group's log only: the clock passes a timestamp that is about to come.
+    Clock = 7,
 }
 
 /// The head of a record.
@@ -103,6 +105,7 @@ impl RingRecord {
             4 => RingRecordKind::Proposal,
             5 => RingRecordKind::Whole,
             6 => RingRecordKind::PassWhole,
+            7 => RingRecordKind::Clock,
             _ => return None,
         };
         Some(Self {

@@ -125,7 +125,14 @@ impl IncomingTransfer {
     #[cfg(test)]
     pub(crate) fn of_lost_source(sources: usize) -> Self {
         let sources = alloc::vec![(0, 0); sources];
-        let head = Head { position: 0, delivered: 0, cursors_from: 0, sources, edges: Vec::new(), exchange: Vec::new() };
+        let head = Head {
+            position: 0,
+            delivered: 0,
+            cursors_from: 0,
+            sources,
+            edges: Vec::new(),
+            exchange: Vec::new(),
+        };
         Self { head: Some(head), ..Self::left_behind(0) }
     }
 
@@ -281,7 +288,12 @@ impl TramReplica {
             return;
         };
         let Some(control) = log.control() else { return };
-        if control.tail > head.position || head.edges.iter().any(|&(log, _)| log < control.tail) {
+        // Of a leader's deliveries some were ahead of its log.
+        let short = self.exchange.is_some() && head.delivered < self.progress.delivered;
+        if short
+            || control.tail > head.position
+            || head.edges.iter().any(|&(log, _)| log < control.tail)
+        {
             // The log has moved past the state: requests it again, from the same source, or from
             // another one if that one has restarted meanwhile.
             out.mark("tram-state-too-old");
@@ -390,7 +402,7 @@ impl TramReplica {
         // Timestamps cannot be had as of an earlier position: the reader continues from here, once the
         // application has applied what was delivered.
         let (at, applied, exchange) = match &self.exchange {
-            Some(exchange) => (self.progress.consumed, self.progress.delivered, exchange.state()),
+            Some(exchange) => (self.progress.consumed, exchange.delivered(), exchange.state()),
             None => (self.progress.given_with(applied), applied, Vec::new()),
         };
         let head = Head {
