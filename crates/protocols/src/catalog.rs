@@ -12,8 +12,7 @@ use amcast_core::Entry;
 macro_rules! protocols {
     ($to:ident) => {
         $to! {
-            mod tram: Tram => TramMutant::INFO;
-            mod ramcast: RamCast => RamCastMutant::INFO;
+            mod tram: Tram => TramMutant::INFO, RamCast => RamCastMutant::INFO;
             mod skeen: Skeen => SkeenMutant::INFO;
             mod byzcast: ByzCast => ByzCastMutant::INFO;
             mod multiring:

@@ -92,7 +92,7 @@ impl<M: Mutant> Mutants<M> {
         Self { of: PhantomData }
     }
 
-    /// None, whatever is given.
+    /// None: this build has no mutants.
     pub(crate) const fn with(_: Option<M>) -> Self {
         Self { of: PhantomData }
     }

@@ -4,7 +4,7 @@
 use amcast_check::{CheckReport, History, Property, PropertyVerdict, check};
 use amcast_core::trace::TraceEvent;
 use amcast_core::{Config, Entry, Pid, RawConfig, Span, Time};
-use amcast_protocols::ramcast::RamCast;
+use amcast_protocols::tram::RamCast;
 use amcast_protocols::trial;
 use amcast_sim::chooser::{Chooser, Concern};
 use amcast_sim::run::run_plan;
@@ -14,7 +14,7 @@ use amcast_sim::{
 use std::collections::BTreeMap;
 
 /// Seeds of each test; `AMCAST_SEEDS` in the environment says otherwise.
-const SEEDS: u64 = 30;
+const SEEDS: u64 = 8;
 
 fn seeds() -> u64 {
     std::env::var("AMCAST_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(SEEDS)
@@ -35,7 +35,7 @@ fn small(profile: Profile) -> RunSettings {
     RunSettings { messages: 200, payload_max: 150, ..RunSettings::with(profile) }
 }
 
-/// What some runs had in common.
+/// The sums over some runs.
 #[derive(Debug, Default)]
 struct RunTotals {
     deliveries: u64,

@@ -9,7 +9,7 @@ use super::replica::ROUND;
 use super::ring::{RecordRing, RingRecord, RingRecordKind, lines_of};
 use super::ticket::{self, TicketRequest};
 use crate::mutant::Mutants;
-use crate::ramcast::exchange;
+use crate::tram::ramcast::exchange;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use amcast_core::memory::{

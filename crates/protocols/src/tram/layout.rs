@@ -120,7 +120,7 @@ impl Layout {
         id(self.clients + self.n * (3 + HALVES) + 1 + before.len() * self.n + w)
     }
 
-    /// What rank `w` of group `from` sends here of that group's timestamps.
+    /// The timestamps of group `from`, as rank `w` of it sends them here.
     pub(crate) fn proposals(&self, from: Gid, w: usize) -> RecordRing {
         self.ring(self.first_proposals() + from.index() * self.n + w, 0, self.hm_lines)
     }

@@ -8,7 +8,7 @@ use super::mutants::TramMutant;
 use super::replica::{BufferCursor, ReplicaPhase, TramReplica, take_up};
 use super::ring::{RecordRing, RingRecord, RingRecordKind};
 use super::ticket::{self, TicketRequest};
-use crate::ramcast::exchange;
+use crate::tram::ramcast::exchange;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use amcast_core::memory::{
@@ -431,15 +431,10 @@ impl TramReplica {
             out.mark("tram-buffer-moved");
             return false;
         }
-        if let Some(exchange) = &self.exchange {
-            let still = exchange.stands_still();
-            let line = &log[ring.at(start) as usize];
-            exchange::stamp(line, record.kind, &mut leader.clock, still);
+        if let Some(exchange) = &mut self.exchange {
+            exchange.take_up(record, &log[ring.at(start) as usize], &mut leader.clock);
         }
         leader.log.publish(log, start, lines);
-        if let Some(exchange) = &mut self.exchange {
-            exchange.taken_up(record, &log[ring.at(start) as usize], leader.clock);
-        }
         if start != leader.end {
             leader.log.append_pad(log, leader.end);
             leader.pad = Some((leader.end, start));

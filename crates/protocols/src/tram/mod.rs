@@ -59,6 +59,10 @@
 //!    candidate looks at that line when it has read the log: in the paper memory is not used twice.
 //!    So does the new holder of a client's place in its [`buffer`], before its first message.
 //!
+//! # The rival
+//! [`ramcast`] is RamCast, on the same memory and the same replication of groups, as the paper measures it: it
+//! puts an exchange of timestamps in the place of the tree.
+//!
 //! # Read first
 //! [`ring`], then [`leader`], then [`follower`].
 
@@ -72,6 +76,7 @@ pub(crate) mod mutants;
 pub(crate) mod params;
 pub(crate) mod permissions;
 pub(crate) mod progress;
+pub(crate) mod ramcast;
 pub(crate) mod replica;
 pub(crate) mod ring;
 pub(crate) mod takeover;
@@ -83,6 +88,9 @@ mod tests;
 
 #[cfg(feature = "mutants")]
 pub use mutants::TramMutant;
+pub use ramcast::RamCast;
+#[cfg(feature = "mutants")]
+pub use ramcast::RamCastMutant;
 
 use alloc::boxed::Box;
 use alloc::string::String;

@@ -14,7 +14,7 @@ use super::ticket::TicketRequest;
 use super::transfer::{IncomingTransfer, OutgoingTransfer};
 use crate::layers::failure_detector::{FailureDetector, PATIENCE_GROWTH_MAX};
 use crate::mutant::Mutants;
-use crate::ramcast::exchange::{TimestampExchange, source_of};
+use crate::tram::ramcast::exchange::{TimestampExchange, source_of};
 use alloc::vec::Vec;
 use amcast_core::memory::{
     AccessOutcome, LINE_WORDS, LineStamp, Memory, MemoryInput, MemoryOutput, RegionId,

@@ -21,7 +21,7 @@ use super::mutants::TramMutant;
 use super::replica::{BufferCursor, ReplicaHealth, TramReplica};
 use super::ring::{RingRecord, RingRecordKind, lines_of};
 use super::ticket::TicketRequest;
-use crate::ramcast::exchange;
+use crate::tram::ramcast::exchange;
 use alloc::vec::Vec;
 use amcast_core::codec::{ByteReader, Codec};
 use amcast_core::memory::{LineRange, Memory, MemoryOutput, RegionWindow, WriteSource};

@@ -47,10 +47,11 @@
 //! # Crashes
 //! - A leader that dies in the middle of anything: its successor adopts the decided log, and writes
 //!   again what the other groups have not taken over, to the same positions. The clock of the successor is above
-//!   every timestamp in the adopted log. A timestamp that was not decided was told to nobody.
+//!   every timestamp in the adopted log. No other group has learnt a timestamp that was not decided, but for a clock that
+//!   theirs passed.
 //! - A client that dies when it has written to some destinations only: a message in front of a queue that
 //!   waits longer than a failed replica is waited for goes to the other destinations as a whole, by an entry in the log. They
-//!   order it as if it had come from the client, and recognise the client's own copy if that comes later.
+//!   order it, and recognise the client's own copy if that comes later.
 //!
 //! # Limits, and why they suffice
 //! As TRAM's. Beside that, messages that wait for other groups are held outside the log, so that a log never waits

@@ -31,7 +31,7 @@ pub(super) struct ClientPlace {
 
 /// A message that came here and is not delivered by what the decided log says.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct HeldMessage {
+struct UndeliveredMessage {
     client: u32,
     lease: u32,
     /// Where it begins in the client's buffer.
@@ -41,7 +41,7 @@ struct HeldMessage {
     payload: Vec<u8>,
 }
 
-/// What a group knows of a client's lease beside its pending messages.
+/// How far a group has taken up the messages of a client's lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct LeaseProgress {
     client: u32,
@@ -65,14 +65,14 @@ pub(super) struct TimestampOrder {
     /// The largest timestamp in the log so far.
     clock: u64,
     /// By the decided log alone.
-    decided: ProposalQueue,
+    decided: TimestampQueue,
     /// How many messages have left that queue.
     delivered: u64,
     /// With what this replica has seen beyond that as leader.
-    ahead: ProposalQueue,
+    ahead: TimestampQueue,
     /// How many messages have left this queue: they are delivered.
     shown: u64,
-    held: BTreeMap<MsgId, HeldMessage>,
+    held: BTreeMap<MsgId, UndeliveredMessage>,
     /// Messages that another group brought here before their client's copy was taken up.
     early: BTreeSet<MsgId>,
     /// By client and lease: the last message that was taken from the client's buffer, which is filled in the order of
@@ -88,9 +88,9 @@ impl TimestampOrder {
             group,
             mutants,
             clock: 0,
-            decided: ProposalQueue::new(mutants),
+            decided: TimestampQueue::new(mutants),
             delivered: 0,
-            ahead: ProposalQueue::new(mutants),
+            ahead: TimestampQueue::new(mutants),
             shown: 0,
             held: BTreeMap::new(),
             early: BTreeSet::new(),
@@ -151,9 +151,14 @@ impl TimestampOrder {
         if self.held.contains_key(&msg) {
             return false;
         }
-        let (client, lease, start) = (place.client as u32, place.lease, place.start);
-        let payload = payload.to_vec();
-        self.held.insert(msg, HeldMessage { client, lease, start, passed: false, payload });
+        let held = UndeliveredMessage {
+            client: place.client as u32,
+            lease: place.lease,
+            start: place.start,
+            passed: false,
+            payload: payload.to_vec(),
+        };
+        self.held.insert(msg, held);
         for queue in [&mut self.decided, &mut self.ahead] {
             queue.arrive(msg, dst, (self.group, own));
         }
@@ -310,14 +315,14 @@ impl MessageVotes {
 
 /// Messages by their timestamps.
 #[derive(Debug)]
-struct ProposalQueue {
+struct TimestampQueue {
     mutants: Mutants<RamCastMutant>,
     votes: BTreeMap<MsgId, MessageVotes>,
     /// Those that have this group's timestamp, by the largest proposal so far.
     queue: BTreeSet<(u64, MsgId)>,
 }
 
-impl ProposalQueue {
+impl TimestampQueue {
     const fn new(mutants: Mutants<RamCastMutant>) -> Self {
         Self { mutants, votes: BTreeMap::new(), queue: BTreeSet::new() }
     }
@@ -371,7 +376,7 @@ struct OrderSnapshot {
     clock: u64,
     delivered: u64,
     votes: Vec<(MsgId, MessageVotes)>,
-    held: Vec<(MsgId, HeldMessage)>,
+    held: Vec<(MsgId, UndeliveredMessage)>,
     early: Vec<MsgId>,
     taken: Vec<LeaseProgress>,
 }
@@ -383,7 +388,7 @@ messages! {
     struct MessageVotes { dst, own, largest, proposed }
 }
 messages! {
-    struct HeldMessage { client, lease, start, passed, payload }
+    struct UndeliveredMessage { client, lease, start, passed, payload }
 }
 messages! {
     struct LeaseProgress { client, lease, last }

@@ -76,7 +76,7 @@ pub(crate) fn latest(
 /// Puts the leader's timestamp into the first line of a record that lies in its log and is not published yet. A
 /// record that brings a message gets one above the clock, and the clock passes those of others.
 // [RamCast 1] [RamCast 2]
-pub(crate) fn stamp(line: &CacheLine, kind: RingRecordKind, clock: &mut u64, stands_still: bool) {
+fn stamp(line: &CacheLine, kind: RingRecordKind, clock: &mut u64, stands_still: bool) {
     let mut words = line.words();
     if kind == RingRecordKind::Message {
         words[THEIR_WORD] = 0;
@@ -188,13 +188,14 @@ impl TimestampExchange {
         self.order.delivered()
     }
 
-    /// The leader has put a record into its log, whose first line this is, and its clock stands here.
-    pub(crate) fn taken_up(&mut self, record: &RingRecord, line: &CacheLine, clock: u64) {
+    /// The leader puts a record into its log, of which this is the first line, before it is published.
+    pub(crate) fn take_up(&mut self, record: &RingRecord, line: &CacheLine, clock: &mut u64) {
+        stamp(line, record.kind, clock, self.stands_still());
         if record.kind != RingRecordKind::Proposal {
             // The other destinations' clocks pass it while it is being decided.
             for to in record.dst.iter().filter(|&to| to != self.group) {
                 let hint = &mut self.hints[to.index()];
-                hint.0 = hint.0.max(clock);
+                hint.0 = hint.0.max(*clock);
             }
         }
         if let Some(from) = source_of(record.source)
@@ -206,7 +207,7 @@ impl TimestampExchange {
     }
 
     /// Whether the clock ignores the timestamps of others.
-    pub(crate) fn stands_still(&self) -> bool {
+    fn stands_still(&self) -> bool {
         self.mutants.is(RamCastMutant::ClockStandsStill)
     }
 

@@ -25,7 +25,7 @@ crate::mutant::mutants! {
             breaks [UniformIntegrity];
         /// In the order over groups.
         IgnoresProposals = "ignores-proposals":
-            "The final timestamp is the group's own, whatever the other destinations propose."
+            "The final timestamp is the group's own, and not the largest of all destinations'."
             breaks [UniformPrefixOrder, UniformAcyclicOrder];
         WaitsForNone = "waits-for-none":
             "A message in front of the queue is delivered before the other destinations have proposed."
