@@ -23,7 +23,8 @@
 //!                                  `Stable` ones when all members have them
 //! ```
 //!
-//! Casts may travel along a ring instead; see `ring.rs`.
+//! Casts may travel along a ring instead; see `ring.rs`. And where the rate of links is known, one member gathers the
+//! acknowledgements of multicasts for all; see `collector.rs`.
 //!
 //! # Change of views
 //! The most senior member that its maker does not suspect is the coordinator. It runs one instance
@@ -233,6 +234,12 @@ where
                 self.show_view(from, view, fit);
                 self.on_ack(from, view, MemberAck { first: false, gap, had, have: &have });
             }
+            PacketItem::HeldByAll { view, held } => {
+                if self.group.collector() == Some(from) && self.group.shares_view(view, from) {
+                    self.casts.on_held(&self.group, &held);
+                }
+            }
+            PacketItem::AskAck { view, number } => self.on_ask_ack(from, view, number),
             PacketItem::Alive { view, fit } => {
                 if view == self.group.view.id {
                     // A member that continues in this view acknowledges.
@@ -255,14 +262,8 @@ where
             }
             PacketItem::Base { view, bytes } => self.on_base(view, &bytes, out),
             PacketItem::Unheard { processes } => self.group.on_unheard(from, processes),
-            PacketItem::Forward { view, link, sender, number, kept } => {
-                let (place, cast) = (LinkPlace { view, link }, CastId { sender, number });
-                let taken = self.casts.on_forward(&self.group, from, place, cast, kept);
-                taken.unwrap_or_else(|why| out.note(Note::Malformed(from, why)));
-            }
-            PacketItem::Stable { view, link, sender, number } => {
-                let (place, cast) = (LinkPlace { view, link }, CastId { sender, number });
-                let taken = self.casts.on_stable(&self.group, from, place, cast);
+            item @ (PacketItem::Forward { .. } | PacketItem::Stable { .. }) => {
+                let taken = self.take_on_ring(from, item);
                 taken.unwrap_or_else(|why| out.note(Note::Malformed(from, why)));
             }
             item => {
@@ -271,6 +272,24 @@ where
                     self.carry_out(request, out);
                 }
             }
+        }
+    }
+
+    /// Takes in a message on the ring.
+    ///
+    /// # Errors
+    /// If no member sends such a message there.
+    fn take_on_ring(&mut self, from: Pid, item: PacketItem) -> Result<(), &'static str> {
+        match item {
+            PacketItem::Forward { view, link, sender, number, kept } => {
+                let (place, cast) = (LinkPlace { view, link }, CastId { sender, number });
+                self.casts.on_forward(&self.group, from, place, cast, kept)
+            }
+            PacketItem::Stable { view, link, sender, number } => {
+                let (place, cast) = (LinkPlace { view, link }, CastId { sender, number });
+                self.casts.on_stable(&self.group, from, place, cast)
+            }
+            _ => Ok(()),
         }
     }
 
@@ -287,6 +306,13 @@ where
             let first = self.group.attendance.note_active(from);
             let ack = MemberAck { first, ..ack };
             self.casts.on_ack(&self.group, from, ack, &mut self.post);
+        }
+    }
+
+    /// A member asks which of its casts this one has.
+    fn on_ask_ack(&mut self, from: Pid, view: u64, number: u64) {
+        if self.group.phase == ViewPhase::Active && self.group.shares_view(view, from) {
+            self.casts.on_ask_ack(&self.group, from, number, &mut self.post);
         }
     }
 

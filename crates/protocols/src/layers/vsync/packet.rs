@@ -34,6 +34,10 @@ pub(super) enum PacketItem {
     /// The same for all: messages that it has of each process, and the processes of which it has casts
     /// that are not next, a bit each.
     AckAll { view: u64, fit: bool, gaps: u32, had: Vec<u64>, have: Vec<u64> },
+    /// In this view all members have so many casts of each process, as the member says that gathers acknowledgements.
+    HeldByAll { view: u64, held: Vec<u64> },
+    /// The sender has made so many casts in this view, and asks which of them the receiver has.
+    AskAck { view: u64, number: u64 },
     /// The sender lives; the last view it knows of.
     Alive { view: u64, fit: bool },
     /// The sender is in no view and wants to be; the last view it knows of.
@@ -128,6 +132,7 @@ impl PacketItem {
                 Self::Cast { kept, .. } | Self::Forward { kept, .. } => kept.bytes.len(),
                 Self::To { bytes, .. } | Self::Base { bytes, .. } => bytes.len(),
                 Self::Ack { have, .. } => have.len() * COUNT_BYTES,
+                Self::HeldByAll { held, .. } => held.len() * COUNT_BYTES,
                 Self::AckAll { have, .. } => have.len() * COUNT_BYTES * 2,
                 Self::Promise { .. } | Self::Accept { .. } | Self::Decide(_) => 256,
                 Self::Gathered { .. } => 64,
@@ -257,6 +262,8 @@ messages! {
         20 => Leave { view },
         21 => AckAll { view, fit, gaps, had with counts, have with counts },
         22 => Unheard { processes },
+        30 => HeldByAll { view, held with counts },
+        31 => AskAck { view, number },
         23 => Forward { view, link, sender, number, kept },
         24 => Stable { view, link, sender, number },
         25 => Gather { name },
@@ -397,6 +404,8 @@ mod tests {
                 had: alloc::vec![2],
                 have: alloc::vec![1, 2]
             },
+            PacketItem::HeldByAll { view: 1, held: alloc::vec![1, 300] },
+            PacketItem::AskAck { view: 1, number: 3 },
             PacketItem::Alive { view: 4, fit: false },
             PacketItem::Join { view: 4 },
             PacketItem::Prepare { instance: 5, ballot },
@@ -456,7 +465,7 @@ mod tests {
 
     #[test]
     fn strange_tags_are_refused() {
-        for tag in [0, 17, 30, PART, PART + 4, PART + 17, 2 * PART + 1, 255] {
+        for tag in [0, 17, PART, PART + 4, PART + 17, 2 * PART + 1, 255] {
             let bytes = [tag; 64];
             assert!(PacketItem::decode(&mut ByteReader::new(&bytes)).is_err(), "{tag}");
         }

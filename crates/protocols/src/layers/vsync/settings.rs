@@ -54,8 +54,8 @@ pub struct VsyncSettings {
     pub ack: Span,
     /// How long a member whose application is full may hold the others back.
     pub full: Span,
-    /// The rate of the link of each process, in kilobytes a second, if acknowledgements of stable casts are to take only of
-    /// what it has to spare.
+    /// The rate of the link of each process, in kilobytes a second, if acknowledgements are to take only of what it has to
+    /// spare. Where casts are multicast, one member gathers them for all then.
     pub link: Option<u64>,
     /// Bytes of a packet, about.
     pub packet_bytes: usize,

@@ -11,7 +11,9 @@ use amcast_core::messages::{self, Lane};
 use amcast_core::step::Submission;
 use amcast_core::{ProtocolEvent, Span, StateSource};
 
+mod collector;
 mod components;
+mod coordinator;
 mod full;
 mod ring;
 
@@ -164,9 +166,12 @@ impl ThreeMembers {
     }
 
     fn with(grade: Grade, dissemination: Dissemination) -> Self {
+        Self::of(grade, |p| VsyncSettings { dissemination, ..settings(p) })
+    }
+
+    fn of(grade: Grade, settings: impl Fn(u32) -> VsyncSettings) -> Self {
         let passes =
             |p| PassThrough { me: Some(Pid(p)), grade: Some(grade), ..PassThrough::default() };
-        let settings = |p| VsyncSettings { dissemination, ..settings(p) };
         let mut group = Self {
             members: (0..3).map(|p| Vsync::new(settings(p), passes(p))).collect(),
             now: Time::ZERO,
@@ -204,6 +209,10 @@ impl ThreeMembers {
                         _ => None,
                     }));
                     self.way.push_back((Pid(p), to, packet));
+                }
+                Output::Medium(messages::MessageOutput::Group(_, _, packet)) => {
+                    let others = (0..3).map(Pid).filter(|to| *to != Pid(p));
+                    self.way.extend(others.map(|to| (Pid(p), to, packet.clone())));
                 }
                 Output::Deliver(d) => self.delivered[p as usize].push(d.msg),
                 Output::Event(ProtocolEvent::ViewEntered { number, members, continuing }) => {
@@ -247,18 +256,28 @@ impl ThreeMembers {
     fn run(&mut self, ms: u64) {
         let until = self.now + Span::millis(ms);
         while self.now < until {
-            while let Some((from, to, mut packet)) = self.way.pop_front() {
-                packet.items.retain(|item| !self.lossy || !matches!(item, PacketItem::Cast { .. }));
-                if !self.apart.contains(&from) && !self.apart.contains(&to) {
-                    self.step(to.0, Input::Medium(messages::MessageInput::From(from, packet)));
-                }
-            }
+            self.carry();
             self.now += Span::micros(50);
-            for p in 0..3 {
-                let due = self.members[p as usize].deadline();
-                if due.is_some_and(|(at, _)| at <= self.now) {
-                    self.step(p, Input::Wake);
-                }
+            self.wake();
+        }
+    }
+
+    /// Carries all packets.
+    fn carry(&mut self) {
+        while let Some((from, to, mut packet)) = self.way.pop_front() {
+            packet.items.retain(|item| !self.lossy || !matches!(item, PacketItem::Cast { .. }));
+            if !self.apart.contains(&from) && !self.apart.contains(&to) {
+                self.step(to.0, Input::Medium(messages::MessageInput::From(from, packet)));
+            }
+        }
+    }
+
+    /// Wakes the members for which it is time.
+    fn wake(&mut self) {
+        for p in 0..3 {
+            let due = self.members[p as usize].deadline();
+            if due.is_some_and(|(at, _)| at <= self.now) {
+                self.step(p, Input::Wake);
             }
         }
     }
@@ -720,81 +739,4 @@ fn a_state_that_was_needed_before_the_last_one_makes_nobody_fit() {
     };
     assert!(!installed(first), "this is not the state that it needs now");
     assert!(installed(second));
-}
-
-/// A coordinator, of which the test is all the others.
-struct LoneCoordinator {
-    member: Vsync<u64, PassThrough>,
-    now: Time,
-}
-
-impl LoneCoordinator {
-    /// Gives it a packet of a peer, and says what it sends then, and to whom.
-    fn hear(&mut self, from: u32, life: u64, items: &[PacketItem]) -> Vec<(Pid, PacketItem)> {
-        let (mut out, packet) = (Outbox::default(), VsyncPacket { life, items: items.to_vec() });
-        let from = messages::MessageInput::From(Pid(from), packet);
-        self.member.step(self.now, (), Input::Medium(from), &mut out);
-        self.member.step(self.now, (), Input::Wake, &mut out);
-        let mut sent = Vec::new();
-        for output in out.items() {
-            if let Output::Medium(messages::MessageOutput::To(to, _, packet)) = output {
-                sent.extend(packet.items.iter().map(|item| (*to, item.clone())));
-            }
-        }
-        sent
-    }
-
-    /// The same each millisecond until something is sent that is wanted: what, and to whom.
-    fn until<T>(
-        &mut self,
-        (from, life): (u32, u64),
-        items: &[PacketItem],
-        wanted: impl Fn(&PacketItem) -> Option<T>,
-    ) -> Option<(Pid, T)> {
-        for _ in 0..40 {
-            self.now += Span::millis(1);
-            let sent = self.hear(from, life, items);
-            if let Some(found) = sent.iter().find_map(|(to, i)| wanted(i).map(|w| (*to, w))) {
-                return Some(found);
-            }
-        }
-        None
-    }
-}
-
-#[test]
-fn nobody_outside_accepts_a_view_before_a_member_that_hears_its_coordinator_no_more() {
-    let member = Vsync::new(settings(0), PassThrough::default());
-    let mut group = LoneCoordinator { member, now: Time::ZERO };
-    group.member.step(Time::ZERO, (), Input::Start { incarnation: 0 }, &mut Outbox::default());
-    let prepared = |item: &PacketItem| match item {
-        PacketItem::Prepare { instance, ballot } => Some((*instance, *ballot)),
-        _ => None,
-    };
-    let asked = |item: &PacketItem| matches!(item, PacketItem::Accept { .. }).then_some(());
-    let promise = |(instance, ballot), standing| PacketItem::Promise {
-        instance,
-        ballot,
-        accepted: None,
-        standing,
-    };
-    let stays = || agreement::PromiserStatus::Member { fit: true, have: alloc::vec![0; 3] };
-    // The third is silent, and a view without it is decided.
-    let (_, one) = group.until((1, 0), &[], prepared).expect("it changes the view");
-    group.hear(1, 0, &[promise(one, stays())]);
-    group.hear(1, 0, &[PacketItem::Accepted { instance: one.0, ballot: one.1 }]);
-    assert_eq!(group.member.group.view.pids().collect::<Vec<_>>(), [Pid(0), Pid(1)]);
-    group.hear(1, 0, &[PacketItem::Alive { view: 1, fit: true }]);
-    // It wants to join. The second promises, and then does not hear the coordinator any more.
-    let (_, two) =
-        group.until((2, 1), &[PacketItem::Join { view: 1 }], prepared).expect("it joins");
-    group.hear(2, 1, &[promise(two, agreement::PromiserStatus::Outsider)]);
-    let sent = group.hear(1, 0, &[promise(two, stays())]);
-    assert!(sent.iter().any(|(to, item)| *to == Pid(1) && asked(item).is_some()), "{sent:?}");
-    for _ in 0..40 {
-        group.now += Span::millis(1);
-        let mut sent = group.hear(2, 1, &[]);
-        sent.extend(group.hear(1, 0, &[PacketItem::Unheard { processes: 0b001 }]));
-        assert!(!sent.iter().any(|(to, i)| *to == Pid(2) && asked(i).is_some()), "{sent:?}");
-    }
 }

@@ -2,14 +2,16 @@
 //! leave with heartbeats, along with other messages, or by themselves at a bounded rate.
 
 use super::CastTransport;
+use super::collector::SingleAcks;
 use crate::layers::paced::{LinkLoad, PacedSends};
 use crate::layers::vsync::VsyncSettings;
 use crate::layers::vsync::membership::{GroupMembership, ViewPhase};
 use crate::layers::vsync::packet::PacketItem;
 use crate::layers::vsync::packing::OutgoingPackets;
+use amcast_core::groupcast::Grade;
 use amcast_core::{Pid, Span, Time};
 
-/// Bytes that an acknowledgement to all occupies on a link where it leaves by itself, about.
+/// Bytes that an acknowledgement occupies on a link where it leaves by itself, about.
 const ACK_BYTES: usize = 200;
 
 /// How many acknowledgements leave at least in the time after which casts without one are sent again.
@@ -18,7 +20,16 @@ const ACKS_IN_A_RETRY: u64 = 4;
 /// When acknowledgements leave.
 #[derive(Debug)]
 pub(crate) struct Acknowledgements {
+    /// Those to all members.
     sends: PacedSends,
+    /// Those to single members; see `collector.rs`.
+    pub(super) single: SingleAcks,
+    /// The collector's: when it tells all members what all of them have.
+    pub(super) held: PacedSends,
+    /// The collector's: whether casts came that it acknowledges with the next message to all.
+    pub(super) goes_along: bool,
+    /// Whether deliveries wait until all members have a cast.
+    pub(super) is_awaited: bool,
     /// The load of the link, where acknowledgements that leave by themselves take only of its spare bandwidth.
     load: Option<LinkLoad>,
     /// How far these are apart at most.
@@ -29,14 +40,28 @@ impl Acknowledgements {
     pub(super) fn new(settings: &VsyncSettings) -> Self {
         Self {
             sends: PacedSends::NONE,
+            single: SingleAcks::NONE,
+            held: PacedSends::NONE,
+            goes_along: false,
+            is_awaited: false,
             load: settings.link.map(LinkLoad::new),
             interval_most: Span(settings.retry.0 / ACKS_IN_A_RETRY),
         }
     }
 
     /// When they leave, at the latest; never if nobody waits for any.
-    pub(crate) const fn at(&self) -> Time {
-        self.sends.at()
+    pub(crate) fn at(&self) -> Time {
+        self.sends.at().min(self.single.sends.at()).min(self.held.at())
+    }
+
+    /// When those to all members leave, likewise.
+    pub(super) fn to_all_at(&self) -> Time {
+        self.sends.at().min(self.held.at())
+    }
+
+    /// A cast of this grade was made, or came.
+    pub(super) fn note_grade(&mut self, grade: Grade) {
+        self.is_awaited |= grade == Grade::Stable;
     }
 
     /// They leave within `span`.
@@ -53,10 +78,13 @@ impl Acknowledgements {
     /// They leave with something else.
     pub(crate) const fn along(&mut self) {
         self.sends.along();
+        self.held.along();
+        self.single.along();
+        self.goes_along = false;
     }
 
     /// They leave by themselves.
-    fn alone(&mut self, now: Time, members: usize) {
+    pub(super) fn alone(&mut self, now: Time, members: usize) {
         let interval = self.interval(now, members);
         self.sends.alone(now, interval);
     }
@@ -75,7 +103,7 @@ impl Acknowledgements {
 
     /// How far acknowledgements that leave by themselves are apart in the long run. Each member sends them to all others,
     /// and often enough that nobody repeats what is acknowledged soon: that would load the link far more.
-    fn interval(&mut self, now: Time, members: usize) -> Span {
+    pub(super) fn interval(&mut self, now: Time, members: usize) -> Span {
         let bytes = ACK_BYTES * members.saturating_sub(1);
         let most = self.interval_most;
         self.load.as_mut().map_or(Span::ZERO, |load| load.interval(now, bytes as u64).min(most))
@@ -114,7 +142,8 @@ impl CastTransport {
         }
         if group.goes_to_group() {
             let ack = self.ack_to_all(group);
-            return post.push_for_all(ack);
+            post.push_for_all(ack);
+            return self.tell_held(group, post);
         }
         group.others().for_each(|to| self.ack_one(group, to, post));
     }
@@ -129,6 +158,9 @@ impl CastTransport {
     pub(crate) fn ack_due(&mut self, group: &GroupMembership, post: &mut OutgoingPackets) {
         if self.acks.at() > group.now {
             return;
+        }
+        if group.gathers_acks() {
+            return self.ack_gathered(group, post);
         }
         if !post.has_for_all() {
             self.acks.alone(group.now, group.members.len());
@@ -149,7 +181,8 @@ impl CastTransport {
 
     /// Has acknowledgements go along with what leaves anyway.
     pub(crate) fn ack_along(&mut self, group: &GroupMembership, post: &mut OutgoingPackets) {
-        if self.acks.at() == Time::NEVER || group.phase != ViewPhase::Active {
+        let says_nothing = self.acks.at() == Time::NEVER && !self.acks.goes_along;
+        if says_nothing || group.phase != ViewPhase::Active {
             return;
         }
         if group.goes_to_group() {
@@ -196,7 +229,8 @@ impl CastTransport {
         }
         match first {
             true if group.is_ring() => self.ack_one(group, from, post),
-            true => self.acks.within(now, Span::ZERO),
+            // Where all enter a view at once each would answer each of them.
+            true => self.acks.paced(now, group.members.len()),
             false => {}
         }
         let has = self.log.acked(from, me);
@@ -237,6 +271,10 @@ mod tests {
     fn acknowledgements_of_a_loaded_link_are_apart_and_never_beyond_a_retry() {
         let mut acks = Acknowledgements {
             sends: PacedSends::NONE,
+            single: SingleAcks::NONE,
+            held: PacedSends::NONE,
+            goes_along: false,
+            is_awaited: true,
             load: Some(LinkLoad::new(1000)),
             interval_most: Span::millis(1),
         };

@@ -35,6 +35,8 @@ struct SenderLog {
     stable: u64,
     /// How many of [`Grade::Stable`] are kept that were not handed over: where there are none, nothing is done for them.
     stable_left: usize,
+    /// The same of [`Grade::Uniform`].
+    uniform_left: usize,
     /// Up to here those of [`Grade::Stable`] were announced.
     announced: u64,
 }
@@ -50,19 +52,22 @@ impl SenderLog {
     fn count(&mut self, kept: &RetainedCast) {
         self.bytes += kept.bytes.len();
         self.stable_left += usize::from(kept.grade == Grade::Stable);
+        self.uniform_left += usize::from(kept.grade == Grade::Uniform);
     }
 
     /// Up to here all were handed over, of each grade.
     fn passed(&self) -> u64 {
-        let others = self.plain.min(self.uniform);
-        if self.stable_left == 0 { others } else { others.min(self.stable) }
+        let of = |left: usize, passed: u64| if left == 0 { u64::MAX } else { passed };
+        let uniform = of(self.uniform_left, self.uniform);
+        self.plain.min(uniform).min(of(self.stable_left, self.stable))
     }
 
     /// The next cast of `grade` to hand over, numbered `upto` at most.
     fn next(&mut self, grade: Grade, upto: u64) -> Option<RetainedCast> {
         let mut passed = match grade {
             Grade::Plain => self.plain,
-            Grade::Uniform => self.uniform,
+            Grade::Uniform if self.uniform_left == 0 => return None,
+            Grade::Uniform => self.uniform.max(self.dropped),
             Grade::Stable if self.stable_left == 0 => return None,
             Grade::Stable => self.stable.max(self.dropped),
         };
@@ -73,7 +78,10 @@ impl SenderLog {
         }
         match grade {
             Grade::Plain => self.plain = passed,
-            Grade::Uniform => self.uniform = passed,
+            Grade::Uniform => {
+                self.uniform = passed;
+                self.uniform_left -= usize::from(found.is_some());
+            }
             Grade::Stable => {
                 self.stable = passed;
                 self.stable_left -= usize::from(found.is_some());
@@ -97,6 +105,14 @@ impl HeldCasts {
     pub(crate) const ANY: Self = Self { majority: u64::MAX, all: u64::MAX };
 }
 
+/// How many casts of a sender all members have.
+#[derive(Clone, Copy, Debug, Default)]
+struct HeldCount {
+    casts: u64,
+    /// Whether one of those members that had no more has more since.
+    is_old: bool,
+}
+
 /// The casts of one view, by sender.
 #[derive(Clone, Debug)]
 pub(crate) struct CastLog {
@@ -105,6 +121,10 @@ pub(crate) struct CastLog {
     logs: Vec<SenderLog>,
     /// How many casts of each sender each process has, by process and sender.
     acked: Vec<u64>,
+    /// How many casts of each sender all members have, as the member says that gathers acknowledgements.
+    told: Vec<u64>,
+    /// How many casts of each sender all members have, as far as it was computed.
+    held: Vec<HeldCount>,
     /// The casts that a sender may have that are not known to be everywhere.
     window: SendWindow,
 }
@@ -124,6 +144,8 @@ impl CastLog {
             view,
             logs: alloc::vec![SenderLog::default(); processes],
             acked: alloc::vec![0; processes * processes],
+            told: alloc::vec![0; processes],
+            held: alloc::vec![HeldCount::default(); processes],
             window,
         }
     }
@@ -211,40 +233,60 @@ impl CastLog {
         self.logs[sender.index()].dropped + 1
     }
 
+    /// `process` has at least so many casts of `sender`.
+    fn raise(&mut self, process: usize, sender: usize, casts: u64) {
+        let known = &mut self.acked[process * self.logs.len() + sender];
+        if casts > *known {
+            let held = &mut self.held[sender];
+            held.is_old |= *known <= held.casts;
+            *known = casts;
+        }
+    }
+
     /// `process` says how many it has of each.
     pub(crate) fn ack(&mut self, process: Pid, have: &[u64]) {
-        let count = self.logs.len();
-        let row = &mut self.acked[process.index() * count..][..count];
-        for (known, &said) in row.iter_mut().zip(have) {
-            *known = said.min(NONSENSE).max(*known);
+        for (sender, &said) in have.iter().enumerate().take(self.logs.len()) {
+            self.raise(process.index(), sender, said.min(NONSENSE));
         }
     }
 
     /// `sender` has made this many.
     pub(crate) fn ack_sender(&mut self, sender: Pid, number: u64) {
-        let known = &mut self.acked[sender.index() * self.logs.len() + sender.index()];
-        *known = number.max(*known);
+        self.raise(sender.index(), sender.index(), number);
     }
 
     /// All `members` have the casts of `sender` up to this one.
     pub(crate) fn ack_all(&mut self, members: &[Pid], sender: Pid, number: u64) {
-        let count = self.logs.len();
         for process in members {
-            let known = &mut self.acked[process.index() * count + sender.index()];
-            *known = number.max(*known);
+            self.raise(process.index(), sender.index(), number);
         }
+    }
+
+    /// All members have so many casts of each sender, as the member says that gathers acknowledgements. This process is one
+    /// of them: it takes nothing for held that it does not have itself.
+    pub(crate) fn ack_held(&mut self, held: &[u64]) {
+        for (sender, &said) in held.iter().enumerate().take(self.logs.len()) {
+            let known = &mut self.told[sender];
+            *known = said.min(self.logs[sender].have).max(*known);
+        }
+    }
+
+    /// How many casts of `sender` all members have, as that member has said.
+    pub(crate) fn told(&self, sender: Pid) -> u64 {
+        self.told[sender.index()]
     }
 
     /// This process has what it has.
     pub(crate) fn ack_own(&mut self, me: Pid) {
-        let count = self.logs.len();
-        let row = &mut self.acked[me.index() * count..][..count];
-        row.iter_mut().zip(&self.logs).for_each(|(known, log)| *known = log.have);
+        for sender in 0..self.logs.len() {
+            self.raise(me.index(), sender, self.logs[sender].have);
+        }
     }
 
     /// How many casts of `sender` `process` is known to have.
     pub(crate) fn acked(&self, process: Pid, sender: Pid) -> u64 {
-        self.acked[process.index() * self.logs.len() + sender.index()]
+        let said = self.acked[process.index() * self.logs.len() + sender.index()];
+        said.max(self.told[sender.index()])
     }
 
     /// The number up to which `quorum` of `members` have the casts of `sender`.
@@ -255,13 +297,27 @@ impl CastLog {
         members.iter().map(of).filter(enough).max().unwrap_or(0)
     }
 
-    /// The number up to which all `members` have the casts of `sender`.
-    pub(crate) fn held_by_all(&self, members: &[Pid], sender: Pid) -> u64 {
-        members.iter().map(|p| self.acked(*p, sender)).min().unwrap_or(0)
+    /// The number up to which a majority of `quorum` has the casts of `sender` where casts of [`Grade::Uniform`] wait; no
+    /// number else, since nobody asks for it then.
+    pub(crate) fn uniform_held(&self, members: &[Pid], sender: Pid, quorum: usize) -> u64 {
+        match self.logs[sender.index()].uniform_left {
+            0 => 0,
+            _ => self.held(members, sender, quorum),
+        }
     }
 
-    /// The same where casts of [`Grade::Stable`] wait; no number else, since nobody asks for it then.
-    pub(crate) fn stable_held(&self, members: &[Pid], sender: Pid) -> u64 {
+    /// The number up to which all `members` have the casts of `sender`. They are the same as long as the log is.
+    pub(crate) fn held_by_all(&mut self, members: &[Pid], sender: Pid) -> u64 {
+        // Asked for each sender in each step: only what has changed is looked at again.
+        if self.held[sender.index()].is_old {
+            let casts = members.iter().map(|p| self.acked(*p, sender)).min().unwrap_or(0);
+            self.held[sender.index()] = HeldCount { casts, is_old: false };
+        }
+        self.held[sender.index()].casts.max(self.told[sender.index()])
+    }
+
+    /// The same where casts of [`Grade::Stable`] wait, likewise.
+    pub(crate) fn stable_held(&mut self, members: &[Pid], sender: Pid) -> u64 {
         match self.logs[sender.index()].stable_left {
             0 => 0,
             _ => self.held_by_all(members, sender),
@@ -401,11 +457,9 @@ mod tests {
         casts.push(Pid(0), kept(Grade::Plain, 2));
         assert!(!casts.room(Pid(0)) && casts.room(Pid(1)));
         ALL.iter().for_each(|p| casts.ack(*p, &[1, 0, 0]));
-        while casts.next(Pid(0), held(0, 0), u64::MAX).is_some() {}
-        // Nothing of the other grade is among them.
         casts.trim(&ALL);
-        assert!(!casts.room(Pid(0)), "the uniform ones have not passed it");
-        while casts.next(Pid(0), held(2, 0), u64::MAX).is_some() {}
+        assert!(!casts.room(Pid(0)), "not handed over yet");
+        while casts.next(Pid(0), held(0, 0), u64::MAX).is_some() {}
         casts.trim(&ALL);
         assert!(casts.room(Pid(0)));
     }
@@ -432,5 +486,28 @@ mod tests {
             [Some(2), Some(4), None],
             "up to the cut"
         );
+    }
+
+    #[test]
+    fn what_all_have_follows_each_acknowledgement_and_what_another_member_has_gathered() {
+        let mut casts = CastLog::new(1, 3, window(64));
+        for n in 1..=40 {
+            assert!(casts.take(Pid(1), n, kept(Grade::Stable, n as u8), false));
+        }
+        // As a count over all of them finds it.
+        let mut known = [0_u64; 3];
+        for n in 0..200_u64 {
+            let (p, has) = ((n * 7 % 5 % 3) as usize, n * 13 % 41);
+            known[p] = known[p].max(has);
+            casts.ack(ALL[p], &[0, has, 0]);
+            if n % 3 == 0 {
+                assert_eq!(casts.held_by_all(&ALL, Pid(1)), *known.iter().min().unwrap_or(&0));
+            }
+        }
+        let mut casts = CastLog::new(1, 3, window(64));
+        assert!(casts.take(Pid(1), 1, kept(Grade::Stable, 1), false));
+        casts.ack_held(&[0, 9, 0]);
+        assert_eq!(casts.held_by_all(&ALL, Pid(1)), 1, "no more than is here");
+        assert_eq!((casts.acked(Pid(2), Pid(1)), casts.told(Pid(1))), (1, 1));
     }
 }

@@ -5,12 +5,14 @@
 //! |---|---|
 //! | `log.rs` | the casts of one view, by sender, and which members have them |
 //! | `acknowledgements.rs` | which casts this process has, told to the others |
+//! | `collector.rs` | the same where one member gathers it for all |
 //! | `retransmission.rs` | the channel to each peer: messages, and repetition |
 //! | `ring.rs` | casts along a ring |
 //! | `parts.rs` | messages that are larger than a packet |
 //! | `cut_recovery.rs` | casts that end a view, fetched of any process |
 
 mod acknowledgements;
+mod collector;
 mod cut_recovery;
 mod log;
 mod parts;
@@ -106,6 +108,7 @@ impl CastTransport {
         post: &mut OutgoingPackets,
     ) {
         let (view, sender) = (self.log.view, group.me());
+        self.acks.note_grade(kept.grade);
         let number = self.log.push(sender, kept.clone());
         for to in group.others() {
             self.channels[to.index()].begin_cast(group.now);
@@ -154,13 +157,13 @@ impl CastTransport {
         if group.phase == ViewPhase::Active {
             // Also of one it had: the sender does not know.
             self.log.take(sender, number, kept, false);
+            // The rest of the message follows, and its acknowledgement is enough.
+            let continues = more && !self.log.gap(sender);
             match grade {
-                Grade::Plain => self.acks.within(now, group.settings.ack),
                 Grade::Uniform => self.acks.within(now, Span::ZERO),
-                // The rest of the message follows, and its acknowledgement is enough.
-                Grade::Stable if more && !self.log.gap(sender) => {
-                    self.acks.within(now, group.settings.ack);
-                }
+                _ if group.gathers_acks() => self.owe_collector(group, sender, grade, continues),
+                Grade::Plain => self.acks.within(now, group.settings.ack),
+                Grade::Stable if continues => self.acks.within(now, group.settings.ack),
                 Grade::Stable => self.acks.paced(now, group.members.len()),
             }
         } else if self.recovery.takes(sender, number, now) {
@@ -181,7 +184,7 @@ impl CastTransport {
                 continue;
             }
             let held = HeldCasts {
-                majority: self.log.held(&group.members, sender, quorum),
+                majority: self.log.uniform_held(&group.members, sender, quorum),
                 all: match trusts_one {
                     true => u64::MAX,
                     false => self.log.stable_held(&group.members, sender),
@@ -202,6 +205,7 @@ impl CastTransport {
         {
             self.cast_now(group, kept, post);
         }
+        self.note_held(group);
     }
 
     /// The parts that came of messages of `from`.

@@ -105,6 +105,11 @@ impl PeerChannel {
         self.messages.on_ack(!self.unacked.is_empty(), self.sent > before, now);
     }
 
+    /// It has more casts of this process, or all of them, as another member says.
+    pub(super) fn on_held(&mut self, misses_casts: bool, progress: bool, now: Time) {
+        self.casts.on_ack(misses_casts, progress, now);
+    }
+
     /// Whether the next cast that it misses was not retransmitted yet because of later ones; then it counts as such.
     pub(super) const fn fills_hole(&mut self, number: u64) -> bool {
         let is_new = self.hole != number;
@@ -139,6 +144,11 @@ impl Retry {
         } else if progress || self.at.is_none() {
             (self.at, self.wait) = (Some(now + self.first), self.first);
         }
+    }
+
+    /// Whether the time that was due is the first one after a transmission.
+    fn is_first(&self) -> bool {
+        self.wait == self.first.times(2)
     }
 
     /// Whether it is time. If so, the next time is later.
@@ -189,7 +199,7 @@ impl CastTransport {
         // It does not wait until nothing more may be on the way.
         let waits = channel.had + 1 - channel.told >= FLIGHT as u64 / 2;
         let is_next = number == channel.had + 1;
-        self.acks.within(group.now, if waits { Span::ZERO } else { group.settings.ack });
+        self.owe(group, from, waits);
         is_next
     }
 
@@ -261,9 +271,17 @@ impl CastTransport {
         let channel = &mut self.channels[to.index()];
         let (casts, messages) = (channel.casts.is_due(now), channel.messages.is_due(now));
         if casts {
+            let is_first = channel.casts.is_first();
             let has = self.log.acked(to, me);
             let mine = self.log.have(me);
-            self.say_again(me, to, has, mine.min(has + RESENT_AT_ONCE), post);
+            if group.gathers_acks() {
+                post.push(to, PacketItem::AskAck { view, number: mine });
+            }
+            // Where another member gathers acknowledgements this one knows of none what it misses: it repeats nothing that
+            // probably is there, unless nobody answers.
+            if !(group.gathers_acks() && is_first) {
+                self.say_again(me, to, has, mine.min(has + RESENT_AT_ONCE), post);
+            }
         }
         if messages {
             let channel = &mut self.channels[to.index()];

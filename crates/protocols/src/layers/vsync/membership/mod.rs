@@ -245,6 +245,21 @@ impl GroupMembership {
         self.settings.dissemination == Dissemination::Group
     }
 
+    /// Whether one member gathers acknowledgements for all.
+    pub(crate) fn gathers_acks(&self) -> bool {
+        self.goes_to_group() && self.settings.link.is_some()
+    }
+
+    /// The member that gathers acknowledgements, where one does: the most senior one.
+    pub(crate) fn collector(&self) -> Option<Pid> {
+        self.members.first().copied()
+    }
+
+    /// Whether this process is that member.
+    pub(crate) fn collects(&self) -> bool {
+        self.collector() == Some(self.me())
+    }
+
     /// Whether a heartbeat leaves as one message to the group.
     pub(crate) fn beats_to_group(&self) -> bool {
         self.goes_to_group() && self.phase == ViewPhase::Active
