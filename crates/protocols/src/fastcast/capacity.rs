@@ -28,6 +28,12 @@ const DRAINED: u64 = 16;
 /// One part in so many of the link is taken back in an interval.
 const TAKEN_BACK: u64 = 256;
 
+/// A member announces a rate that rises when it has risen by one part in so many of the link.
+const ANNOUNCED_STEP: u64 = 64;
+
+/// So many members may announce their rates in an interval, about: each is an ordered broadcast.
+const TELLERS: u64 = 8;
+
 /// An interval in which less arrives than tells something is so many times as long, at most, where nothing waits. No more
 /// is taken back after a longer one.
 const LONGEST: u64 = 8;
@@ -85,6 +91,9 @@ pub(super) struct LinkCapacity {
     senders: Vec<SenderDelays>,
     /// The assumed rate.
     rate: u64,
+    /// The one that it has announced to all members, and when.
+    announced: u64,
+    announced_at: Time,
     /// When the present interval began.
     began: Time,
     /// When it ends, at the earliest.
@@ -111,6 +120,8 @@ impl LinkCapacity {
             set,
             senders,
             rate: set.link,
+            announced: set.link,
+            announced_at: Time::ZERO,
             began: Time::ZERO,
             ends: Time::ZERO,
             active: false,
@@ -123,8 +134,25 @@ impl LinkCapacity {
     }
 
     /// The assumed rate, in kilobytes a second.
+    #[cfg(test)]
     pub(super) const fn rate(&self) -> u64 {
         self.rate
+    }
+
+    /// The rate to announce to all members now, if there is one that matters to them: they take the `least` link to
+    /// carry so much, and only a rate that lowers or raises that does.
+    pub(super) fn next_announcement(&mut self, now: Time, least: u64) -> Option<u64> {
+        let CapacitySettings { link, interval, .. } = self.set;
+        let apart = Span(interval.0 * self.senders.len() as u64 / TELLERS);
+        let lowers = self.rate < least.min(self.announced);
+        let raises = self.announced <= least && self.rate >= self.announced + link / ANNOUNCED_STEP;
+        // The rate of the whole link is announced in any case: nothing follows it.
+        let is_whole = self.rate == link && self.announced < link;
+        if !(lowers || raises || is_whole) || now < self.announced_at + apart {
+            return None;
+        }
+        (self.announced, self.announced_at) = (self.rate, now);
+        Some(self.rate)
     }
 
     /// A cast of another member arrived.
@@ -150,14 +178,17 @@ impl LinkCapacity {
         of.delays.push(delay);
     }
 
-    /// A view begins: nothing that arrived is handed over any more.
-    pub(super) fn restart(&mut self) {
+    /// A view begins: nothing that arrived is handed over any more, and all members take all links to carry what is
+    /// configured. Gives the rate to announce to them, if it is another one.
+    pub(super) fn restart(&mut self) -> Option<u64> {
         self.senders.iter_mut().for_each(|of| of.arrived.clear());
+        self.announced = self.rate;
+        (self.rate < self.set.link).then_some(self.rate)
     }
 
     /// When [`LinkCapacity::measure`] is due; never while nothing arrives and nothing is to be taken back.
     pub(super) fn measures_at(&self) -> Time {
-        let waits = self.active || self.rate < self.set.link;
+        let waits = self.active || self.rate.min(self.announced) < self.set.link;
         if waits && self.set.queue.is_some() { self.ends } else { Time::NEVER }
     }
 
@@ -300,6 +331,26 @@ mod tests {
             of.measure(at(begin + 10_000), true);
         }
         assert_eq!(of.rate(), LINK);
+    }
+
+    #[test]
+    fn members_announce_only_what_changes_the_least_link() {
+        let mut of = LinkCapacity::new(SETTINGS, 8);
+        let mut tell = |rate, ms: u64, least| {
+            of.rate = rate;
+            of.next_announcement(at(ms * 1000), least)
+        };
+        assert_eq!(tell(LINK, 100, LINK), None);
+        assert_eq!(tell(900, 100, 800), None, "another link carries less");
+        assert_eq!(tell(700, 100, 800), Some(700));
+        assert_eq!(tell(650, 109, 700), None, "so soon again");
+        assert_eq!(tell(650, 110, 700), Some(650));
+        assert_eq!(tell(664, 200, 650), None, "a little more");
+        assert_eq!(tell(665, 200, 650), Some(665));
+        assert_eq!(tell(900, 300, 500), None, "another link carries less");
+        assert_eq!(tell(900, 400, 665), Some(900));
+        assert_eq!(tell(LINK, 500, 500), Some(LINK), "nothing follows it");
+        assert_eq!(tell(LINK, 600, 500), None);
     }
 
     #[test]

@@ -234,12 +234,17 @@ impl FastCastMember {
         }
     }
 
-    /// Tells all what the own link carries, if that has changed as far as this member sees it.
+    /// Tells all what the own link carries, if that has changed as far as this member sees it, and changes what all links
+    /// carry.
     fn judge_link(&mut self, out: &mut FastCastOutbox) {
         let waits = self.own.sent() > 0;
-        if !self.blocked && self.capacity.measure(self.now, waits) {
+        if self.blocked {
+            return;
+        }
+        self.capacity.measure(self.now, waits);
+        if let Some(rate) = self.capacity.next_announcement(self.now, self.bandwidth.link()) {
             out.note(Note::Mark(CAPACITY_CHANGES));
-            self.cast(FastCastMessage::Capacity { rate: self.capacity.rate() }, out);
+            self.cast(FastCastMessage::Capacity { rate }, out);
         }
     }
 
@@ -399,7 +404,7 @@ impl FastCastMember {
         let rank = view.rank(set.me).unwrap_or(0);
         self.bandwidth = BandwidthAllocation::new(rank, view.members.len(), set.link);
         self.load.set_link(set.link);
-        self.capacity.restart();
+        let rate = self.capacity.restart();
         self.set_pace();
         let base = out.fill(|to| self.delivery.state().encode(to));
         out.ask(GroupcastOutput::Base(base));
@@ -407,8 +412,8 @@ impl FastCastMember {
         if interrupted {
             out.note(Note::Mark("fastcast-increase-interrupted"));
         }
-        if self.capacity.rate() < set.link {
-            self.cast(FastCastMessage::Capacity { rate: self.capacity.rate() }, out);
+        if let Some(rate) = rate {
+            self.cast(FastCastMessage::Capacity { rate }, out);
         }
         if required > 0 {
             self.require_more(required, out);

@@ -17,8 +17,13 @@
 //! p1  Data ---+----'           ack to all       |
 //!             '---> p2, ack to all              |
 //! ```
-//! Three message delays: the message to the leader, its number to all, and an acknowledgement of that from all. The
-//! acknowledgements of the message itself travel beside its number.
+//! Three message delays: the message to the leader, its number to all, and an acknowledgement of that from all. One
+//! acknowledgement is for the message and its number.
+//!
+//! Acknowledgements from all to all would cost the square of the members for each message. Over multicast they go to the
+//! leader, which tells all what all members have, and to a sender that is the only one (`layers/vsync`,
+//! `collector.rs`): a message costs packets in proportion to the members, and no more time at a leader or a single sender.
+//! Others deliver one message delay later.
 //!
 //! # Roles and phases
 //! The most senior member of a view is its leader. It gives numbers to casts as they arrive (`sequence.rs`), its own
@@ -52,7 +57,7 @@
 //! waits: a batch of any size leaves when no batch of its sender is on the way.
 //!
 //! ## Numbers and acknowledgements under load
-//! Each batch takes a number and an acknowledgement of every member, for itself and for its number. On an idle group
+//! Each batch takes a number, and an acknowledgement of every member for both. On an idle group
 //! all of these leave at once. Under load they go along with batches, and those that leave by themselves take a third of
 //! what a link has to spare (`layers/paced.rs`).
 //!
@@ -60,7 +65,8 @@
 //! Further full batches leave at the rate that `bandwidth.rs` allocates (figure 4), and at an equal part of what nobody
 //! requires. A member measures what it needs
 //! (`pace.rs`): when full batches had to wait, it requires as much bandwidth as what left and what still waits, and a
-//! sixteenth more; when it requires a quarter more than it uses, it gives the rest back. `Incr` and `Decr` are casts that take numbers like any other. They
+//! sixteenth more; when it requires a quarter more than it uses, it gives the rest back. In large groups it measures over
+//! longer times. `Incr` and `Decr` are casts that take numbers like any other. They
 //! wait for no share themselves, and a batch may always leave when none of its sender is on the way: a member without
 //! any bandwidth is slow, and never stuck. Requirements end with a view. In the next one each member requires anew what
 //! it had, and what it was about to have: a change of views in the middle of an increase leaves nothing behind.
@@ -68,8 +74,9 @@
 //! ## Traffic of others
 //! Over datagrams a member also judges what its link carries at present (`capacity.rs`): less than is configured when casts
 //! are late, by a queue or by a retransmission, and stay so; then more again, a little at a time. It tells all by a
-//! cast, and the shares are of the least that any link carries. So capacity that strangers take is given up before much
-//! is lost, and taken back when they have gone; and several groups that share links come to shares of one link.
+//! cast what changes the least that any link carries, and the shares are of that. So capacity that strangers take is given up
+//! before much is lost, and taken back when they have gone; and several groups that share links come to shares of one
+//! link.
 //!
 //! # Limits
 //! A process has at most `window` own messages and `window_bytes` of payload not yet delivered there; beyond that it
@@ -77,6 +84,7 @@
 //!
 //! # Deviations
 //! Membership is by a majority, and not by a perfect detector alone; `detector = connections` chooses the paper's.
+//! Acknowledgements are gathered where the paper has all send them to all.
 //! Figure 3 delivers messages without numbers by their hash; here by seniority and in the order of the sender. Messages
 //! are named by sender and place, not by hash. Many numbers leave in one message. The paper's processes know what
 //! bandwidth they require; here it is measured. Their links carry the same at any time, and background traffic is future work
@@ -128,13 +136,17 @@ const DATAGRAMS_BYTES_MAX: usize = 1 << 20;
 /// One part in so many of a link is for what has no share of it: numbers, acknowledgements, and what is sent again.
 const RESERVE: u64 = 100;
 
+/// Members of a group in which demand is measured as often as is configured, at most.
+const SMALL_GROUP: u64 = 8;
+
 /// Bytes of a message besides payloads, and of a number in one, at most.
 const ENTRY_BYTES: usize = 64;
 
 const DEMAND_US: Param = Param {
     name: "demand_us",
     kind: ParamKind::Number { default: 5_000, min: 100, max: 10_000_000 },
-    about: "Over what time a member measures the bandwidth that it needs, in microseconds.",
+    about: "Over what time a member of a group of eight or less measures the bandwidth that it needs, in microseconds. In a \
+            larger group it is longer, by the square of its size.",
     cost: "Less follows demand sooner, with more messages about it.",
     source: "ours; FastCast 4.2 measures 3.8 ms for an increase",
 };
@@ -241,10 +253,18 @@ fn settings(me: Pid, config: &Config) -> FastCastSettings {
         flight_bytes: flight_bytes(config, DATAGRAMS_BYTES_MAX) / 2,
         packet_bytes: config.get(&PACKET_BYTES) as usize,
         link: link - link / RESERVE,
-        demand: Span::micros(config.get(&DEMAND_US)),
+        demand: demand(config),
         capacity: capacity_settings(config, link - link / RESERVE),
         mutants: Mutants::of(config),
     }
+}
+
+/// The time over which demand is measured. All members acknowledge a larger requirement of each of them, so that in large
+/// groups these would take all processors if they came as often.
+fn demand(config: &Config) -> Span {
+    let processes = config.cluster().replicas() as u64;
+    let longer = (processes * processes / (SMALL_GROUP * SMALL_GROUP)).max(1);
+    Span::micros(config.get(&DEMAND_US)).times(longer)
 }
 
 /// How links are judged. Streams notice by themselves what the network carries.
