@@ -17,7 +17,7 @@ use amcast_core::codec::{ByteReader, Codec};
 use amcast_core::groupcast::{Grade, Groupcast, GroupcastInput, GroupcastOutput, View};
 use amcast_core::step::{Note, ProtocolStatus, WaitReason, WakeReason};
 use amcast_core::{
-    Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolEvent, Span, Submission, Time,
+    Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolEvent, Submission, Time,
 };
 
 /// Bytes besides the batches of a value in each of its packets, about: those of this protocol, of the layer below and of
@@ -28,8 +28,10 @@ const PACKET_HEAD_BYTES: usize = 48;
 /// bytes that others propose to it, on the link that carries its values.
 const STREAM_ACK_PART: usize = 44;
 
-/// A proposer of which nothing was delivered for so long proposes nothing.
-const PROPOSES: Span = Span::millis(10);
+/// A proposer of which nothing was among the last bytes that were delivered proposes nothing: so many times what may be
+/// proposed at a time. It is counted in bytes, since the time that they take depends on the link and on how busy the
+/// members are.
+const PROPOSES: u64 = 2;
 
 /// The outputs of a step.
 pub(super) type RingPaxosOutbox = Outbox<Groupcast<RingPaxosMessage>>;
@@ -88,8 +90,10 @@ pub(super) struct RingPaxosMember {
     announced: u64,
     /// The coordinator's: when the next value may leave.
     pace: PacedBatches,
-    /// When something of each process was delivered last.
-    proposed: Vec<Time>,
+    /// Bytes of the values that were delivered.
+    delivered_bytes: u64,
+    /// How many there were when something of each process was delivered last.
+    proposed: Vec<u64>,
     delivery: BatchDelivery,
 }
 
@@ -109,7 +113,8 @@ impl RingPaxosMember {
             opened: 0,
             announced: 0,
             pace: PacedBatches::new(set.rate),
-            proposed: alloc::vec![Time::ZERO; set.processes],
+            delivered_bytes: 0,
+            proposed: alloc::vec![0; set.processes],
             delivery: BatchDelivery::new(
                 set.me,
                 set.processes,
@@ -156,11 +161,15 @@ impl RingPaxosMember {
 
     /// Whether a batch of this member may be proposed now. Members that propose at the same time share what may be on the
     /// way to the coordinator: more would fill the buffer of the port in front of it, where datagrams are lost. One batch
-    /// may always be on the way.
+    /// may always be on the way. One that has not proposed lately takes the part that it has when all do: many may begin
+    /// at the same time.
     fn may_propose(&self) -> bool {
-        let recently = |at: &&Time| self.now.since(**at) < PROPOSES;
-        let rivals = self.proposed.iter().filter(recently).count().max(1);
-        let room = self.own.sent_bytes() < self.set.proposed_bytes / rivals;
+        let window = PROPOSES.saturating_mul(self.set.proposed_bytes as u64);
+        let recently = |at: &u64| self.delivered_bytes - *at < window;
+        let is_recent = recently(&self.proposed[self.set.me.index()]);
+        let rivals = self.proposed.iter().filter(|at| recently(at)).count();
+        let parts = if is_recent { rivals } else { self.view.members.len() };
+        let room = self.own.sent_bytes() < self.set.proposed_bytes / parts.max(1);
         self.own.unsent() > 0 && (self.own.sent() == 0 || room)
     }
 
@@ -296,8 +305,9 @@ impl RingPaxosMember {
             if *proposer == self.set.me {
                 self.own.delivered(batch.first());
             }
+            self.delivered_bytes += batch.bytes() as u64;
             if let Some(at) = self.proposed.get_mut(proposer.index()) {
-                *at = self.now;
+                *at = self.delivered_bytes;
             }
             self.delivery.deliver(*proposer, batch, out);
         }
@@ -331,7 +341,7 @@ impl RingPaxosMember {
         self.opened = 0;
         self.announced = 0;
         // All members may begin at once.
-        self.proposed.fill(self.now);
+        self.proposed.fill(self.delivered_bytes);
         let base = out.fill(|to| self.delivery.state().encode(to));
         out.ask(GroupcastOutput::Base(base));
     }

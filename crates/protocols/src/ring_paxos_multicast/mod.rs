@@ -35,8 +35,8 @@
 //!
 //! # Flow control
 //! A coordinator multicasts values as fast as `link_mbps` allows, and members propose no more at a time than the port in
-//! front of it takes: those that propose share that. Acknowledgements leave with a part of what a link has to spare. So no
-//! buffer overflows under load. On streams, which slow down their senders themselves, proposals are bounded by windows alone.
+//! front of it takes: those that propose share that. Acknowledgements go to the coordinator alone, and take a part of what
+//! a link has to spare. So no buffer overflows under load. On streams, which slow down their senders themselves, proposals are bounded by windows alone.
 //!
 //! # Rounds and views: phase 1
 //! A round of Paxos is a view here, its coordinator the most senior member, its ring a majority of *all configured*

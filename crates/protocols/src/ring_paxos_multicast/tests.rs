@@ -232,6 +232,42 @@ fn the_coordinator_leaves_room_for_the_acknowledgements_of_proposals_on_its_link
 }
 
 #[test]
+fn members_that_propose_share_what_may_be_on_the_way_however_long_a_value_takes() {
+    let set = RingPaxosSettings { proposed_bytes: 400, ..played_settings(1, 4) };
+    let mut p = RingPaxosPlay { member: RingPaxosMember::new(set) };
+    assert_eq!(p.medium(GroupcastInput::View(&view(0, &[0, 1, 2, 3]))), []);
+    // Each message is a batch of its own, and a quarter of what may be on the way.
+    let mut proposed = p.submit(1..=40, 100).len();
+    let deliver = |p: &mut RingPaxosPlay, instance: u64, proposer: u32, seq: u64| {
+        let batches = alloc::vec![(Pid(proposer), batch([seq], 100))];
+        let (id, value) = (id(0, instance), ProposedValue { batches });
+        let message = RingPaxosMessage::Phase2A { id, value, decided: instance };
+        assert_eq!(p.hear(0, message), [Deliver(proposer, seq, instance)]);
+        let is_proposal =
+            |did: &&RingPaxosAction| matches!(did, To(0, RingPaxosMessage::Propose { .. }));
+        p.wake().iter().filter(is_proposal).count()
+    };
+    let mut on_the_way = Vec::new();
+    for seq in 1..=9 {
+        proposed += deliver(&mut p, seq, 1, seq);
+        on_the_way.push(proposed - seq as usize);
+    }
+    assert_eq!(on_the_way[..6], [1; 6], "any of the others may propose, too");
+    assert_eq!(on_the_way[8], 4, "none of them does");
+    proposed += deliver(&mut p, 10, 2, 1);
+    for seq in 10..=13 {
+        proposed += deliver(&mut p, seq + 1, 1, seq);
+    }
+    assert_eq!(proposed - 13, 2, "another one does");
+    // One that begins takes a quarter, as if all began.
+    let mut other =
+        RingPaxosPlay { member: RingPaxosMember::new(RingPaxosSettings { me: Pid(3), ..set }) };
+    assert_eq!(other.medium(GroupcastInput::View(&view(0, &[0, 1, 2, 3]))), []);
+    (1..=9).for_each(|seq| assert_eq!(deliver(&mut other, seq, 1, seq), 0));
+    assert_eq!(other.submit(1..=4, 100).len(), 1);
+}
+
+#[test]
 fn survivors_finish_what_they_hold_and_proposers_propose_the_rest_again() {
     let mut p = RingPaxosPlay::new(1, &[0, 1, 2]);
     assert_eq!(p.submit([1], 3), [To(0, propose([1], 3))]);
