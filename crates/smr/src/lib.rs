@@ -37,5 +37,7 @@ pub use executor::{
 };
 pub use machine::{Corrupt, MachinePart, ShardedMachine};
 pub use metrics::{Metric, Metrics};
-pub use reconcile::{ReconcilingReplica, require_reconciler};
+pub use reconcile::{
+    ReconcileLimits, ReconcileRefusal, ReconcilingReplica, TellReconciled, require_reconciler,
+};
 pub use state_machine::{KeyUse, Reconciler, Shard, ShardView, StateMachine, StateMachineAdapter};

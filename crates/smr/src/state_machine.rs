@@ -9,6 +9,7 @@ use crate::digest::Slice;
 use crate::hash::hash_bytes;
 use crate::machine::{Access, Corrupt, ExecutionPoint, MachinePart, Refusal, ShardedMachine, Use};
 use crate::stream::{Piece, StreamReader};
+use amcast_core::groupcast::ViewName;
 use amcast_core::{Gid, GroupSet, Outcome};
 
 /// The key of the hashes of touched keys. Equal hashes cost waiting, never correctness.
@@ -52,6 +53,12 @@ pub trait StateMachine: Default + Send + Sync + 'static {
     fn reconciler(&self) -> Option<Reconciler<Self::Shard>> {
         None
     }
+
+    /// The replica enters a view, in which the commands from here on are ordered: where every component of a partition
+    /// continues, with [`Self::reconciler`]. The state is that with which the commands of the view before end, and members,
+    /// a bit each by their number in the group, that come from that view into this one are called with the same state. Those
+    /// of them that come from another view have states of their own, which are reconciled after it.
+    fn enter_view(&self, _data: &mut Self::Shard, _view: ViewName, _members: u32) {}
 }
 
 /// The hook of a [`StateMachine`] that can reconcile: merges the second state into the first.

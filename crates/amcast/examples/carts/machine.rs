@@ -42,6 +42,10 @@ impl CartOrder {
     }
 }
 
+/// Additions that the carts hold at most, those that were removed included: more are declined. Components that merge may
+/// hold as many as they have together.
+const ADDITIONS_MAX: usize = 100_000;
+
 /// The state machine.
 #[derive(Debug, Default)]
 pub(crate) struct Carts;
@@ -139,6 +143,7 @@ impl StateMachine for Carts {
         };
         let state = &mut *shard.data;
         let cart = match order {
+            CartOrder::Add { .. } if state.items() >= ADDITIONS_MAX => return Outcome::NotExecuted,
             CartOrder::Add { cart, item, tag } => {
                 state.added.entry((cart, item)).or_default().insert(tag);
                 cart

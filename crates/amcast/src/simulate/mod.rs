@@ -9,12 +9,14 @@
 //! A state machine of your own ([`StateMachine`]) needs a [`Workload`] beside it: what clients call, what an answer says, and
 //! what must hold of the history. [`Simulation::hunt`] makes runs until something is wrong in one, and makes that one small.
 //! `examples/simulate.rs` is a whole program of this kind. A program cannot load a machine of somebody else, so `amcast sim`
-//! runs only the services of this crate; for any other one the library is the way.
+//! runs only the services of this crate; for any other one the library is the way. A machine that reconciles what the components
+//! of a partition did is simulated by [`components`].
 
 mod application;
 pub mod bank;
 mod client;
 mod clocks;
+pub mod components;
 mod execution_order;
 mod host;
 mod hunt;
