@@ -6,6 +6,8 @@
 //!
 //! Read `shard.rs`, [`command`], then [`storage`] and `segments.rs` (where values are).
 //!
+//! Apart from these, [`partition_log`] is one log that takes appends in every component of a partition.
+//!
 //! A log lives in one shard, by the hash of its name, as a key of the store does. Its positions count
 //! from 0, are never given twice and stay what they are when values in front are trimmed away. A
 //! command that appends to several logs does so at one moment, in all of their shards.
@@ -22,6 +24,7 @@
 pub mod client;
 pub mod command;
 mod digest;
+pub mod partition_log;
 mod rows;
 mod segments;
 mod shard;
@@ -43,6 +46,7 @@ pub mod proto {
 
 pub use client::{LogError, LogSession, PATIENCE};
 pub use command::{Addition, LogAnswer, LogCommand, Rejection};
+pub use partition_log::{PartitionLog, PartitionLogAnswer, PartitionLogCommand, PartitionLogState};
 pub use segments::{LogDisk, UNUSABLE};
 pub use shard::{Extent, LogBytes, LogShard};
 pub use store_and_log::{StoreAndLog, StoreAndLogShard};
