@@ -59,6 +59,17 @@ fn a_display_shows_words_early_and_all_confirm_the_same_order() {
 }
 
 #[test]
+fn members_that_end_and_begin_anew_have_one_log_that_says_where_each_entry_was_ordered() {
+    let _limit = amcast_test_policy::time_limit();
+    let output = Command::new(example("partition_log")).output();
+    let output = output.expect("examples are built with the tests");
+    let (out, err) = (&output.stdout, String::from_utf8_lossy(&output.stderr));
+    let out = String::from_utf8_lossy(out);
+    assert!(output.status.success(), "{out}{err}");
+    assert!(out.contains("the log of 5 entries is the same at each of 3 members"), "{out}");
+}
+
+#[test]
 fn no_cluster_is_started_of_a_protocol_that_continues_in_every_component_of_a_partition() {
     let _limit = amcast_test_policy::time_limit();
     let file = ClusterFile {

@@ -16,7 +16,8 @@
 //! 5. [`config`] (the cluster's file), [`cluster_dir`] (its directory), [`supervisor`] (its processes), [`control`] (a node's socket
 //!    for status and state), `peer_registry` (what a node knows of the others), [`history`] (recorded histories), [`log_lines`] (log
 //!    lines), [`execution_notes`] (notes which command is executed, for the case that it ends the node), `skips` (commands that are
-//!    never executed), [`headless`] (a node for measurements, with nothing above its replicas).
+//!    never executed), [`headless`] (a node for measurements, with nothing above its replicas), [`component_member`] (a member of a
+//!    group that continues in every component of a partition).
 //!
 //! One thread of a node runs everything between the medium and the state machine. It takes no lock, waits for no other
 //! thread, and parks when there is nothing to do.
@@ -27,6 +28,7 @@ pub mod clock;
 pub mod cluster_dir;
 mod command_bytes;
 pub mod command_gateway;
+pub mod component_member;
 pub mod config;
 mod connection_requests;
 pub mod control;

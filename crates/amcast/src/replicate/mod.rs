@@ -13,16 +13,25 @@
 //! log and the cluster is given a directory, the next cluster in that directory continues with its
 //! data.
 //!
+//! A state machine that reconciles ([`StateMachine::reconciler`](amcast_smr::StateMachine::reconciler)) runs in another way, too: each
+//! program has a [`member()`] of the group in itself, which serves it also while it hears no other one. See
+//! `examples/partition_log/`.
+//!
 //! `examples/bank/` is a whole program of this kind: accounts in shards, transfers between any of
 //! them, and nodes that are killed meanwhile.
 
+mod member;
 mod node;
 mod session;
 
+pub use amcast_node::component_member::{
+    ComponentMember, MemberCallError, MemberError, MemberStatus, PendingMemberAnswer,
+};
+pub use member::{MemberOptions, member};
 pub use node::{node, node_with_early};
 pub use session::{CallError, Client, Session};
 
-use amcast_core::{ConfigError, Entry, MissingCapability};
+use amcast_core::{Capability, ConfigError, Entry, MissingCapability};
 use amcast_node::cluster_dir::{
     ClusterDir, ClusterDirError, ClusterRegistry, SupervisedDir, Transport,
 };
@@ -62,6 +71,8 @@ pub enum StartError {
     Io(std::io::Error),
     /// Not every node is ready in time; why the first is not.
     NotReady(String),
+    /// A member of a group that continues in every component of a partition.
+    Member(MemberError),
 }
 
 impl fmt::Display for StartError {
@@ -69,6 +80,10 @@ impl fmt::Display for StartError {
         match self {
             Self::Protocol(name) => write!(f, "no protocol is named {name:?}"),
             Self::Config(e) => e.fmt(f),
+            // Nodes of a cluster share one order.
+            Self::Capability(e) if e.capability == Capability::OneOrder => {
+                write!(f, "{e}, as a member of its group, which `replicate::member` starts")
+            }
             Self::Capability(e) => e.fmt(f),
             Self::File(e) => e.fmt(f),
             Self::ClusterDir(e) => e.fmt(f),
@@ -76,6 +91,7 @@ impl fmt::Display for StartError {
             Self::Node(e) => e.fmt(f),
             Self::Client(e) => e.fmt(f),
             Self::Io(e) => e.fmt(f),
+            Self::Member(e) => e.fmt(f),
             Self::NotReady(why) => {
                 write!(f, "the cluster is not ready after {START_PATIENCE:?}: {why}")
             }
