@@ -1,6 +1,7 @@
 //! Members that continue in every component of a partition: the test carries their packets, and cuts links.
 
 use super::{PassThrough, settings};
+use crate::layers::vsync::agreement::HearingReport;
 use crate::layers::vsync::packet::PacketItem;
 use crate::layers::vsync::{ViewQuorum, Vsync, VsyncPacket, VsyncSettings};
 use alloc::collections::VecDeque;
@@ -269,4 +270,77 @@ fn a_member_that_leaves_is_in_no_view_any_more_and_has_handed_over_all() {
     assert_eq!((network.views()[0], network.views()[2]), (0b101, 0b101));
     let first = |steps: &Vec<Step>| steps.first() == Some(&Step::Delivers(1, 1));
     assert!(network.look().iter().all(first));
+}
+
+impl ComponentNetwork {
+    /// A process says something to some others that it does not mean.
+    fn tell(&mut self, from: u32, to: &[u32], item: &PacketItem) {
+        for &to in to {
+            let life = self.members[to as usize].group.peers.life(Pid(from));
+            let packet = VsyncPacket { life, items: alloc::vec![item.clone()] };
+            self.step(to, Input::Medium(MessageInput::From(Pid(from), packet)));
+        }
+    }
+}
+
+#[test]
+fn a_round_that_nobody_reaches_by_counting_keeps_no_component_from_merging() {
+    for round in [ViewName::ROUND_MAX - 1, ViewName::ROUND_MAX - 2, ViewName::ROUND_MAX / 2] {
+        let name = ViewName { round, incarnation: 0, coordinator: Pid(2) }.number();
+        for item in [PacketItem::Gather { name }, PacketItem::Outdated { name }] {
+            let mut network = ComponentNetwork::new(3);
+            network.part(&[0], &[1, 2]);
+            network.run(20);
+            network.tell(2, &[0, 1], &item);
+            network.run(60);
+            assert_eq!(network.views(), [0b001, 0b110, 0b110], "{item:?}");
+            network.tell(2, &[0, 1], &item);
+            network.cut.clear();
+            network.run(120);
+            assert_eq!(network.views(), [0b111; 3], "{item:?}");
+            // Names stay where counting can continue.
+            assert!(network.members.iter().all(|m| ViewName::of(m.group.view.id).round < 100));
+        }
+    }
+}
+
+#[test]
+fn a_report_that_its_process_has_not_made_does_not_stay() {
+    let lie = |life, version| {
+        let none = HearingReport::default();
+        let of_p2 = HearingReport { life, version, view: 0, hears: 0b100 };
+        PacketItem::Hears { reports: alloc::vec![none, none, of_p2] }
+    };
+    // In its incarnation, and in one that never was.
+    for item in [lie(0, 1 << 40), lie(9, 1)] {
+        let mut network = ComponentNetwork::new(3);
+        network.tell(1, &[0], &item);
+        network.run(60);
+        assert_eq!(network.views(), [0b111; 3], "{item:?}");
+        // Its later reports count, too.
+        network.part(&[2], &[0, 1]);
+        network.run(60);
+        assert_eq!(network.views(), [0b011, 0b011, 0b100], "{item:?}");
+        network.cut.clear();
+        network.run(60);
+        assert_eq!(network.views(), [0b111; 3], "{item:?}");
+    }
+}
+
+#[test]
+fn a_member_that_leaves_hands_on_the_last_cast_of_one_that_fails() {
+    let mut network = ComponentNetwork::new(4);
+    // Only p2 receives what p0 casts last; then p0 is gone, and p2 leaves.
+    network.part(&[0], &[1, 3]);
+    network.submit(0, 1);
+    network.run(1);
+    network.part(&[0], &[2]);
+    network.step(2, Input::Leave);
+    network.run(80);
+    assert!(matches!(network.left[..], [(Pid(2), ProtocolEvent::Left(_))]), "{:?}", network.left);
+    assert_eq!((network.views()[1], network.views()[3]), (0b1010, 0b1010));
+    let steps = network.look();
+    for p in [1, 2, 3] {
+        assert_eq!(steps[p].first(), Some(&Step::Delivers(0, 1)), "p{p}: {:?}", steps[p]);
+    }
 }

@@ -11,11 +11,19 @@
 //! ```
 //! Reports are passed on with each heartbeat, so that p2 above knows which processes p0 hears. A process of which nobody has a
 //! report counts as hearing all.
+//!
+//! A report that is passed on and that its process has not made, with a high number or of an incarnation that never was,
+//! does not stay: the report that comes from the process itself counts more, and a process that receives a report of its
+//! own with a number that it has not reached makes the next one with a higher number.
 
 use super::super::NONSENSE;
 use crate::layers::vsync::membership::GroupMembership;
 use alloc::vec::Vec;
 use amcast_core::Pid;
+
+/// More reports than a process makes in an incarnation. A report of a higher number is of nobody, and there are higher numbers
+/// behind each other one.
+const VERSIONS_MAX: u64 = 1 << 48;
 
 /// The last report of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -28,6 +36,37 @@ pub(crate) struct HearingReport {
     pub(crate) view: u64,
     /// The processes that it hears, itself among them, a bit each.
     pub(crate) hears: u32,
+}
+
+impl HearingReport {
+    /// Whether anybody can have made it by counting.
+    const fn is_sound(&self) -> bool {
+        self.life < NONSENSE && self.version < VERSIONS_MAX
+    }
+
+    /// Whether this report of a process counts less than another one: of one from the process itself, and one that was passed
+    /// on, the former counts; of two that were passed on, that of the incarnation in which the process was heard, and
+    /// then the later one.
+    fn gives_way(&self, new: &Self, (is_own, life): (bool, u64)) -> bool {
+        let is_present = |report: &Self| report.life == life;
+        match (is_own, is_present(self), is_present(new)) {
+            // The process has said it just now. A report that is later is of nobody, or overtook this one and comes again.
+            (true, _, true) => self != new,
+            (_, true, false) => false,
+            (_, false, true) => true,
+            _ => (new.life, new.version) > (self.life, self.version),
+        }
+    }
+
+    /// A report about this process itself, in its present incarnation, that it has not made, is passed on: its next report is
+    /// later than that one, so that it counts wherever the other one does.
+    fn outdo(&mut self, passed_on: &Self, life: u64) {
+        let is_of_now = passed_on.life == life && passed_on.is_sound();
+        if is_of_now && passed_on.version > self.version {
+            // Another content than any report has, for the next one to be made at once.
+            *self = Self { life, version: passed_on.version, view: NONSENSE, hears: 0 };
+        }
+    }
 }
 
 /// The reports of all processes, as far as they are known.
@@ -74,13 +113,20 @@ impl ComponentLinks {
         Self { reports: alloc::vec![HearingReport::default(); processes] }
     }
 
-    /// Takes over the reports that a process has, where they are newer. Says whether any is news.
-    pub(super) fn update(&mut self, me: Pid, reports: &[HearingReport]) -> bool {
+    /// Takes over the reports that a process has, where they count more than those that are here. Says whether any is news.
+    pub(super) fn update(
+        &mut self,
+        group: &GroupMembership,
+        from: Pid,
+        reports: &[HearingReport],
+    ) -> bool {
         let mut is_news = false;
-        for (p, (own, new)) in self.reports.iter_mut().zip(reports).enumerate() {
-            let is_newer = (new.life, new.version) > (own.life, own.version);
-            let is_sound = new.life < NONSENSE && new.version < NONSENSE;
-            if is_newer && is_sound && p != me.index() {
+        for (p, (own, new)) in (0..).map(Pid).zip(self.reports.iter_mut().zip(reports)) {
+            if p == group.me() {
+                own.outdo(new, group.life);
+                continue;
+            }
+            if new.is_sound() && own.gives_way(new, (p == from, group.peers.life(p))) {
                 is_news |= (new.life, new.view, new.hears) != (own.life, own.view, own.hears);
                 *own = *new;
             }
@@ -137,6 +183,29 @@ mod tests {
     fn sets(hears: &[u32]) -> Vec<u32> {
         let all = u32::MAX >> (32 - hears.len());
         (0..hears.len() as u32).map(|p| clique(all, &linked(hears), Pid(p))).collect()
+    }
+
+    #[test]
+    fn a_report_of_the_process_itself_counts_more_than_one_that_is_passed_on() {
+        let report = |life, version, hears| HearingReport { life, version, view: 0, hears };
+        let own = report(3, 5, 0b111);
+        let gives_way = |kept: HearingReport, new, is_own| kept.gives_way(&new, (is_own, 3));
+        assert!(gives_way(own, report(3, 6, 0b011), false) && !gives_way(own, own, false));
+        // Passed on with a high number, it stays until the process says something.
+        let wild = report(3, 1 << 40, 0b100);
+        assert!(gives_way(own, wild, false) && !gives_way(wild, own, false));
+        assert!(gives_way(wild, own, true) && !gives_way(own, own, true));
+        // Of an incarnation that nobody has heard.
+        assert!(!gives_way(own, report(9, 1, 0), false) && gives_way(report(9, 1, 0), own, false));
+        assert!(!report(3, VERSIONS_MAX, 0).is_sound() && !report(NONSENSE, 1, 0).is_sound());
+        // The process makes its next report with a higher number.
+        let mut reported = own;
+        reported.outdo(&report(2, 1 << 40, 0b100), 3);
+        reported.outdo(&report(3, 4, 0b100), 3);
+        reported.outdo(&report(3, VERSIONS_MAX, 0b100), 3);
+        assert_eq!(reported, own);
+        reported.outdo(&wild, 3);
+        assert!(reported.version == 1 << 40 && reported != report(3, 1 << 40, 0b111));
     }
 
     #[test]

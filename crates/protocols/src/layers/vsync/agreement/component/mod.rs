@@ -53,6 +53,11 @@ const REASON_HEARTBEATS: u64 = 4;
 /// How often the patience with others doubles, at most.
 const ATTEMPTS_MAX: u32 = 6;
 
+/// How many rounds a name may be ahead of all that this process has heard of: more than a group goes through in three years at ten
+/// a second. A name further ahead is nobody's by counting. If it were believed, the rounds behind it could soon be at their
+/// end, and no view could follow.
+const ROUNDS_AHEAD_MAX: u64 = 1 << 30;
+
 /// The agreement on the next view of this process's component.
 #[derive(Debug)]
 pub(crate) struct ComponentAgreement {
@@ -182,9 +187,14 @@ impl ComponentAgreement {
         self.answer_at = group.now + group.settings.retry;
     }
 
-    /// Learns the number of a name, and with it a round.
-    fn learn(&mut self, name: u64) {
-        self.round = self.round.max(ViewName::of(name).round);
+    /// Learns the number of a name, and with it a round. Says whether that can be the name of a view.
+    fn learn(&mut self, name: u64) -> bool {
+        let round = ViewName::of(name).round;
+        let can_be = is_name(name) && round <= self.round + ROUNDS_AHEAD_MAX;
+        if can_be {
+            self.round = self.round.max(round);
+        }
+        can_be
     }
 
     /// The component that this process should be in, a bit each.
@@ -311,7 +321,7 @@ impl ComponentAgreement {
         post: &mut OutgoingPackets,
     ) -> Option<AgreementStep> {
         match item {
-            PacketItem::Gather { name } if is_name(name) => self.on_gather(group, from, name, post),
+            PacketItem::Gather { name } => self.on_gather(group, from, name, post),
             PacketItem::Gathered { name, status } => {
                 self.on_gathered(group, from, name, status, post);
                 None
@@ -319,9 +329,9 @@ impl ComponentAgreement {
             PacketItem::Install(proposal) if proposal.is_sound(group.settings.processes) => {
                 self.on_install(group, from, proposal)
             }
-            PacketItem::Outdated { name } if is_name(name) => {
-                self.learn(name);
-                if self.change.as_ref().is_some_and(|change| change.name < name) {
+            PacketItem::Outdated { name } => {
+                if self.learn(name) && self.change.as_ref().is_some_and(|change| change.name < name)
+                {
                     self.change = None;
                     self.wait_blocked(group, reason_wait(group));
                     self.answer_at = Time::NEVER;
@@ -329,7 +339,7 @@ impl ComponentAgreement {
                 None
             }
             PacketItem::Hears { reports } => {
-                if self.links.update(group.me(), &reports) {
+                if self.links.update(group, from, &reports) {
                     self.looked_at = None;
                 }
                 None
@@ -347,10 +357,9 @@ impl ComponentAgreement {
         name: u64,
         post: &mut OutgoingPackets,
     ) -> Option<AgreementStep> {
-        if ViewName::of(name).coordinator != from {
+        if ViewName::of(name).coordinator != from || !self.learn(name) {
             return None;
         }
-        self.learn(name);
         if group.phase == ViewPhase::Out {
             return None;
         }
@@ -491,6 +500,23 @@ impl ComponentChange {
         group.peers().filter(open).for_each(|to| post.push(to, item.clone()));
     }
 
+    /// Whether one that leaves gives what it has to all of these members: it hears them, and they hear it.
+    fn hands_on(
+        &self,
+        group: &GroupMembership,
+        (member, status): &(GroupMember, ComponentStatus),
+        (members, hears): (u32, &[u32]),
+    ) -> bool {
+        let of = |p: &usize| members >> p & 1 == 1;
+        let is_heard = |p: usize| hears[p] >> member.pid.0 & 1 == 1;
+        let is_present = group.peers.life(member.pid) == member.life;
+        is_present
+            && group.requests.leaves(*member)
+            && !group.suspects(member.pid)
+            && members & !status.hears == 0
+            && (0..hears.len()).filter(of).all(is_heard)
+    }
+
     /// The view of the processes that have answered, as far as all of them hear each other.
     fn proposal(&self, group: &GroupMembership) -> ComponentProposal {
         let lives = |(member, _): &&(GroupMember, ComponentStatus)| {
@@ -522,7 +548,12 @@ impl ComponentChange {
             }
             _ => members,
         };
-        let mut cuts = ends(answers(own).map(|(member, status)| (*member, status)));
+        // Leavers come along into no view, and have handed over casts that others may miss.
+        let leavers = self.answers.iter().flatten().filter(|answer| {
+            !unheard && !lives(answer) && self.hands_on(group, answer, (members, &hears))
+        });
+        let along = answers(own).chain(leavers);
+        let mut cuts = ends(along.map(|(member, status)| (*member, status)));
         for end in ends(answers(members).map(|(member, status)| (*member, status))) {
             if cuts.iter().all(|cut| cut.view != end.view) {
                 cuts.push(end);
