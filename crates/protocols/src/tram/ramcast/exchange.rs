@@ -76,7 +76,7 @@ pub(crate) fn latest(
 /// Puts the leader's timestamp into the first line of a record that lies in its log and is not published yet. A
 /// record that brings a message gets one above the clock, and the clock passes those of others.
 // [RamCast 1] [RamCast 2]
-fn stamp(line: &CacheLine, kind: RingRecordKind, clock: &mut u64, stands_still: bool) {
+pub(super) fn stamp(line: &CacheLine, kind: RingRecordKind, clock: &mut u64, stands_still: bool) {
     let mut words = line.words();
     if kind == RingRecordKind::Message {
         words[THEIR_WORD] = 0;
@@ -297,6 +297,38 @@ impl TimestampExchange {
             RingRecordKind::Clock => self.order.pass_clock(own),
             RingRecordKind::Pad | RingRecordKind::State => {}
         }
+    }
+
+    /// A decided record, of a message that begins at `start` in its client's buffer.
+    #[cfg(test)]
+    pub(super) fn consume_at(
+        &mut self,
+        record: &RingRecord,
+        bytes: &[u8],
+        start: Option<u64>,
+        hm: &RecordRing,
+    ) {
+        let place = ClientPlace { client: 0, lease: record.lease, start };
+        self.consume(record, bytes, place, hm);
+    }
+
+    /// Writes to one replica of another group.
+    #[cfg(test)]
+    pub(super) fn post(
+        &mut self,
+        to: Gid,
+        rank: usize,
+        at: (Pid, &RecordRing),
+        out: &mut Outbox<Memory>,
+    ) {
+        let group = self.group;
+        self.streams[to.index()].post(rank, group, at, out);
+    }
+
+    /// Another group has taken over its buffer up to here.
+    #[cfg(test)]
+    pub(super) fn take(&mut self, by: Gid, upto: u64) {
+        self.streams[by.index()].take(upto);
     }
 
     /// Delivers what can be, behind so many messages. Says how many were delivered by then.

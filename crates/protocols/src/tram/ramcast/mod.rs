@@ -77,6 +77,8 @@
 pub(crate) mod exchange;
 mod mutants;
 mod order;
+#[cfg(test)]
+mod tests;
 
 #[cfg(feature = "mutants")]
 pub use mutants::RamCastMutant;
