@@ -60,6 +60,13 @@ pub enum LanLoad {
         /// Nanoseconds from one message of a sender to the next one.
         apart_ns: u64,
     },
+    /// One of them, at random times.
+    One {
+        /// Which, by its place in the group: 0 is the most senior one.
+        sender: usize,
+        /// Nanoseconds from one of its messages to the next one, on average.
+        apart_ns: u64,
+    },
     /// All of them, each at a rate that changes from phase to phase.
     Phases {
         /// Nanoseconds that a phase takes; the last one lasts until the end.

@@ -63,7 +63,8 @@ impl LanSource {
             LanLoad::Open { senders, apart_ns } if task.me < *senders => {
                 LanTimes::Random(*apart_ns)
             }
-            LanLoad::Open { .. } => LanTimes::Never,
+            LanLoad::One { sender, apart_ns } if task.me == *sender => LanTimes::Random(*apart_ns),
+            LanLoad::Open { .. } | LanLoad::One { .. } => LanTimes::Never,
             LanLoad::Source { source, apart_ns } => LanTimes::Source(*source, *apart_ns),
             LanLoad::Phases { phase_ns, mbps, bytes } => LanTimes::Phases(LanPhases {
                 span: Span(*phase_ns),
@@ -210,9 +211,19 @@ mod tests {
         assert_eq!(count(&mut full), 2);
         assert_eq!(full.delivered(), Some(Time::ZERO));
         assert_eq!(count(&mut full), 1);
-        let mut silent = source(1, LanLoad::Open { senders: 1, apart_ns: 5 });
-        assert_eq!(count(&mut silent), 1, "it has begun");
-        silent.begin(Time::ZERO, Span::ZERO);
-        assert!(silent.next_at() == Time::NEVER && count(&mut silent) == 0);
+        for load in [
+            LanLoad::Open { senders: 1, apart_ns: 5 },
+            LanLoad::One { sender: 0, apart_ns: 5 },
+            LanLoad::One { sender: 2, apart_ns: 5 },
+        ] {
+            let mut silent = source(1, load);
+            assert_eq!(count(&mut silent), 1, "it has begun");
+            silent.begin(Time::ZERO, Span::ZERO);
+            assert!(silent.next_at() == Time::NEVER && count(&mut silent) == 0);
+        }
+        let mut sends = source(1, LanLoad::One { sender: 1, apart_ns: 5 });
+        assert_eq!(count(&mut sends), 1, "it has begun");
+        sends.begin(Time::ZERO, Span::ZERO);
+        assert!(sends.next_at() < Time::NEVER);
     }
 }

@@ -44,8 +44,25 @@ struct SocketResult {
     /// The load in parts of a link, where it is not all that the members can send.
     #[serde(skip_serializing_if = "Option::is_none")]
     load: Option<f64>,
+    /// The place of the only sender in the group, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sender: Option<usize>,
     #[serde(flatten)]
     found: LanResult,
+}
+
+/// A group in which each protocol is measured.
+#[derive(Clone, Copy)]
+struct SocketPoint {
+    members: usize,
+    load: Option<f64>,
+    sender: Option<usize>,
+}
+
+impl SocketPoint {
+    const fn of(members: usize) -> Self {
+        Self { members, load: None, sender: None }
+    }
 }
 
 /// Everything that was measured, and the link.
@@ -113,27 +130,28 @@ fn parameters(own: &[(&str, &str)], protocol: &dyn Entry, link_mbps: f64) -> Vec
 fn measure(
     session: &ReproduceSession<'_>,
     bursts: LanBursts,
-    loads: &[(usize, Option<f64>)],
-    load: impl Fn(usize, f64, f64) -> LanLoad,
+    points: &[SocketPoint],
+    load: impl Fn(SocketPoint, f64) -> LanLoad,
 ) -> Result<SocketResults, Failure> {
     heed_signals();
     let mut lan = Lan::new(HOSTS, bursts).map_err(Failure::Failed)?;
     let link = lan.link().map_err(Failure::Failed)?;
     let seconds = if session.quick { [0.5, 1.5] } else { [1.0, 5.0] };
     let mut seen = Vec::new();
-    let bar = progress((loads.len() * PROTOCOLS.len()) as u64, "runs on hosts");
-    for &(members, part) in loads {
+    let bar = progress((points.len() * PROTOCOLS.len()) as u64, "runs on hosts");
+    for &point in points {
         for protocol in &PROTOCOLS {
             let plan = LanBroadcasts {
                 protocol: protocol.entry.name(),
                 set: parameters(protocol.set, protocol.entry, link.udp_mbps),
-                members,
+                members: point.members,
                 payload: MESSAGE_BYTES,
-                load: load(members, part.unwrap_or(1.0), link.udp_mbps),
+                load: load(point, link.udp_mbps),
                 seconds,
             };
             let found = lan.run(&plan).map_err(Failure::Failed)?;
-            seen.push(SocketResult { protocol: plan.protocol, load: part, found });
+            let SocketPoint { load, sender, .. } = point;
+            seen.push(SocketResult { protocol: plan.protocol, load, sender, found });
             bar.inc(1);
         }
     }
@@ -181,7 +199,7 @@ pub(super) fn follow(session: &ReproduceSession<'_>) -> Result<SocketFigure, Fai
         found: format!("{lost} frames and datagrams found a buffer full"),
         holds: ClaimVerdict::when(lost == 0),
     });
-    let seen = vec![SocketResult { protocol: entry.name(), load: None, found }];
+    let seen = vec![SocketResult { protocol: entry.name(), load: None, sender: None, found }];
     let how = format!(
         "Demands are the same parts of the link as in the simulator, and change every {:.0} s.",
         phase.0 as f64 / 1e9
@@ -199,9 +217,9 @@ pub(super) fn throughput(
         return Ok(SocketFigure::skipped(why));
     }
     let sizes: Vec<usize> = if session.quick { vec![2, 4, HOSTS] } else { (2..=HOSTS).collect() };
-    let loads: Vec<_> = sizes.iter().map(|&n| (n, None)).collect();
+    let points: Vec<_> = sizes.iter().map(|&n| SocketPoint::of(n)).collect();
     let results =
-        measure(session, LanBursts::Usual, &loads, |_, _, _| LanLoad::Full { outstanding })?;
+        measure(session, LanBursts::Usual, &points, |_, _| LanLoad::Full { outstanding })?;
     let link = results.link.udp_mbps;
     let mut all = drawn(&results.seen, |s| (s.found.members as f64, s.found.delivered_mbps));
     let points = sizes.iter().map(|&n| (n as f64, optimum(link, n))).collect();
@@ -309,9 +327,11 @@ pub(super) fn response(session: &ReproduceSession<'_>) -> Result<SocketFigure, F
         true => vec![0.1, 0.4, 0.8],
         false => (1..=10).map(|n| f64::from(n) / 10.0).collect(),
     };
-    let loads: Vec<_> = parts.iter().map(|&part| (HOSTS, Some(part))).collect();
-    let results = measure(session, LanBursts::Short, &loads, |members, part, link_mbps| {
-        open_loop(members, part * link_mbps / members as f64)
+    let at = |&part: &f64| SocketPoint { load: Some(part), ..SocketPoint::of(HOSTS) };
+    let points: Vec<_> = parts.iter().map(at).collect();
+    let results = measure(session, LanBursts::Short, &points, |point, link_mbps| {
+        let mbps = point.load.unwrap_or(1.0) * link_mbps / point.members as f64;
+        LanLoad::Open { senders: point.members, apart_ns: apart_ns(mbps) }
     })?;
     let place = |s: &SocketResult| s.load.unwrap_or(0.0) * results.link.udp_mbps;
     let title = "response time against the load on real sockets, 8 members";
@@ -329,45 +349,60 @@ pub(super) fn response(session: &ReproduceSession<'_>) -> Result<SocketFigure, F
     Ok(SocketFigure::of(&results, how, parts, claims))
 }
 
-/// Figure 8: one sender at a low load.
+/// Figure 8: one sender at a low load, the most senior member or the most junior one.
 pub(super) fn low_load(session: &ReproduceSession<'_>) -> Result<SocketFigure, Failure> {
     if let Some(why) = Lan::missing() {
         return Ok(SocketFigure::skipped(why));
     }
     let sizes: Vec<usize> = if session.quick { vec![2, 4, HOSTS] } else { (2..=HOSTS).collect() };
-    let loads: Vec<_> = sizes.iter().map(|&n| (n, None)).collect();
-    let results = measure(session, LanBursts::Short, &loads, |_, _, _| open_loop(1, 1.0))?;
-    let seen = &results.seen;
-    let title = "latency of one sender at 1 Mbit/s on real sockets";
-    let all = drawn(seen, |s| (s.found.members as f64, s.found.latency_ns.p50 as f64 / 1e6));
-    let svg = lines(&Axes { title, x: "members", y: "milliseconds (median)" }, &all)?;
-    let parts = vec![
-        PagePart::Chart { name: "sockets".to_string(), caption: title.to_string(), svg },
-        latency_table("Figure 8 on real sockets", "members", seen, &|s| {
-            s.found.members.to_string()
-        }),
-    ];
-    let own: Vec<f64> =
-        seen.iter().filter(|s| s.protocol == FastCast.name()).map(median_ms).collect();
-    let least = own.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = own.iter().copied().fold(0.0, f64::max);
-    let constant = PaperClaim {
-        paper: "the latency of FastCast is constant in the number of members, on real sockets"
-            .to_string(),
-        found: format!("medians of {least:.3} to {most:.3} ms"),
-        holds: ClaimVerdict::when(most <= least * 1.1),
+    let at = |n: usize, sender| SocketPoint { sender: Some(sender), ..SocketPoint::of(n) };
+    let points: Vec<_> = sizes.iter().flat_map(|&n| [at(n, 0), at(n, n - 1)]).collect();
+    let results = measure(session, LanBursts::Short, &points, |point, _| LanLoad::One {
+        sender: point.sender.unwrap_or(0),
+        apart_ns: apart_ns(1.0),
+    })?;
+    let of =
+        |is_first: bool| results.seen.iter().filter(move |s| (s.sender == Some(0)) == is_first);
+    let (mut parts, mut claims) = (Vec::new(), Vec::new());
+    for (name, is_first) in [("sockets", true), ("sockets-junior", false)] {
+        let sender = if is_first { "most senior" } else { "most junior" };
+        let title = format!("latency of the {sender} member at 1 Mbit/s on real sockets");
+        let all =
+            drawn(of(is_first), |s| (s.found.members as f64, s.found.latency_ns.p50 as f64 / 1e6));
+        let svg = lines(&Axes { title: &title, x: "members", y: "milliseconds (median)" }, &all)?;
+        parts.push(PagePart::Chart { name: name.to_string(), caption: title, svg });
+        claims.push(is_constant(of(is_first), sender));
+    }
+    let place = |s: &SocketResult| {
+        let sender = if s.sender == Some(0) { "most senior" } else { "most junior" };
+        format!("{}, {sender}", s.found.members)
     };
-    let claims = vec![constant, below(seen, "a lower latency on real sockets")];
-    let how = "The most senior member broadcasts messages of 10 kB, 1 Mbit/s of them: the leader of FastCast, and the \
-               coordinator of Ring Paxos, to which no other one has to send them first. An idle link passes two frames \
-               at once, and then its rate: so a message takes its time on each link that it crosses. With more members than \
-               cores, these take turns on them, and latencies grow with the group.";
+    parts.push(latency_table("Figure 8 on real sockets", "members, sender", &results.seen, &place));
+    claims.push(below(&results.seen, "a lower latency on real sockets"));
+    let how = "One member broadcasts messages of 10 kB, 1 Mbit/s of them: the most senior one, which is the leader of FastCast, and \
+               the coordinator of Ring Paxos, to which no other one has to send them first; or the most junior one, which is \
+               neither. An idle link passes two frames at once, and then its rate: so a message takes its time on each link \
+               that it crosses. With more members than cores, these take turns on them, and latencies grow with the group.";
     Ok(SocketFigure::of(&results, how, parts, claims))
 }
 
-/// Messages of so many senders, each of which sends so many megabits a second.
-fn open_loop(senders: usize, mbps: f64) -> LanLoad {
-    LanLoad::Open { senders, apart_ns: (MESSAGE_BYTES as f64 * 8e3 / mbps) as u64 }
+/// The claim that the latency of FastCast is the same in groups of any size.
+fn is_constant<'a>(seen: impl Iterator<Item = &'a SocketResult>, sender: &str) -> PaperClaim {
+    let own: Vec<f64> = seen.filter(|s| s.protocol == FastCast.name()).map(median_ms).collect();
+    let least = own.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = own.iter().copied().fold(0.0, f64::max);
+    PaperClaim {
+        paper: format!(
+            "the latency of FastCast is constant in the number of members, on real sockets, of the {sender} member"
+        ),
+        found: format!("medians of {least:.3} to {most:.3} ms"),
+        holds: ClaimVerdict::when(most <= least * 1.1),
+    }
+}
+
+/// How far the messages of a member are apart that sends so many megabits a second.
+fn apart_ns(mbps: f64) -> u64 {
+    (MESSAGE_BYTES as f64 * 8e3 / mbps) as u64
 }
 
 fn median_ms(s: &SocketResult) -> f64 {
@@ -414,10 +449,13 @@ fn latency_table(
 }
 
 /// A line for each protocol.
-fn drawn(seen: &[SocketResult], point: impl Fn(&SocketResult) -> (f64, f64)) -> Vec<ChartLine> {
+fn drawn<'a>(
+    seen: impl IntoIterator<Item = &'a SocketResult> + Clone,
+    point: impl Fn(&SocketResult) -> (f64, f64),
+) -> Vec<ChartLine> {
     let line = |name: &'static str| ChartLine {
         name: name.to_string(),
-        points: seen.iter().filter(|s| s.protocol == name).map(&point).collect(),
+        points: seen.clone().into_iter().filter(|s| s.protocol == name).map(&point).collect(),
     };
     PROTOCOLS.iter().map(|protocol| line(protocol.entry.name())).collect()
 }
