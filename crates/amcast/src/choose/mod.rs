@@ -262,9 +262,9 @@ mod tests {
             |medium| -> Vec<_> { multicast(medium).iter().map(|c| c.entry.name()).collect() };
         let rings = ["multi-ring", "multi-ring-async", "multi-ring-memory"];
         let with = |more: &[&'static str]| [&rings[..], more].concat();
-        assert_eq!(names(None), [&["tram", "ramcast"][..], &with(&["skeen"])].concat());
+        assert_eq!(names(None), [&["tram", "ramcast"][..], &with(&["skeen", "byzcast"])].concat());
         assert_eq!(names(Some(MeasuredMedium::Shm)), ["tram", "ramcast"]);
-        assert_eq!(names(Some(MeasuredMedium::Tcp)), with(&["skeen"]));
+        assert_eq!(names(Some(MeasuredMedium::Tcp)), with(&["skeen", "byzcast"]));
     }
 
     #[test]
