@@ -431,8 +431,11 @@ impl TramReplica {
             out.mark("tram-buffer-moved");
             return false;
         }
-        if let Some(exchange) = &mut self.exchange {
-            exchange.take_up(record, &log[ring.at(start) as usize], &mut leader.clock);
+        if let Some(exchange) = &mut self.exchange
+            && !exchange.take_up(record, &log[ring.at(start) as usize], &mut leader.clock)
+        {
+            self.refuse(source, "a timestamp that no clock reaches", out);
+            return false;
         }
         leader.log.publish(log, start, lines);
         if start != leader.end {
@@ -440,12 +443,7 @@ impl TramReplica {
             leader.pad = Some((leader.end, start));
         }
         leader.end = start + u64::from(lines);
-        if twice && leader.taken[source].told == 0 {
-            leader.taken[source].told = 1;
-        } else {
-            leader.taken[source].told = 0;
-            leader.taken[source].next += u64::from(lines);
-        }
+        leader.taken[source].pass(u64::from(lines), twice);
         self.hurry |= record.dst.len() > 1;
         out.event(ProtocolEvent::Part(record.msg));
         true

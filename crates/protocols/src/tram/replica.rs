@@ -193,6 +193,18 @@ impl ReplicaPlace {
     }
 }
 
+impl BufferCursor {
+    /// A leader took up a record of so many lines; a mutant takes it up twice.
+    pub(crate) const fn pass(&mut self, lines: u64, twice: bool) {
+        if twice && self.told == 0 {
+            self.told = 1;
+        } else {
+            self.told = 0;
+            self.next += lines;
+        }
+    }
+}
+
 impl BufferCursors {
     /// The number of the parent's buffer among the sources.
     pub(crate) fn parent_source(&self) -> usize {

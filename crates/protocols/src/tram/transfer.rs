@@ -36,7 +36,7 @@ const STUCK_MAX: u32 = 7;
 type HeadShape = (usize, usize, usize);
 
 /// No ring ever reaches this position: at a line each nanosecond it would take two years.
-const POSITION_MAX: u64 = 1 << 56;
+pub(super) const POSITION_MAX: u64 = 1 << 56;
 
 /// The reader's side.
 #[derive(Debug)]

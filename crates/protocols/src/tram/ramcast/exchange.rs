@@ -14,6 +14,7 @@ use crate::tram::log_region::LogView;
 use crate::tram::progress::LogProgress;
 use crate::tram::replica::{BufferCursor, ReplicaPhase, TramReplica, take_up};
 use crate::tram::ring::{RecordRing, RingRecord, RingRecordKind, lines_of};
+use crate::tram::transfer::POSITION_MAX;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use amcast_core::codec::{ByteReader, Codec};
@@ -37,6 +38,9 @@ const THEIR_WORD: usize = 5;
 
 /// In a record's source: the group that follows wrote it.
 const FROM_GROUP: u16 = 1 << 15;
+
+/// The largest timestamp that is believed: no clock gets there by counting, and none can overflow from there.
+pub(super) const TIMESTAMP_MAX: u64 = 1 << 56;
 
 /// The source of a record that a leader made itself.
 const FROM_SELF: u16 = FROM_GROUP - 1;
@@ -188,8 +192,17 @@ impl TimestampExchange {
         self.order.delivered()
     }
 
-    /// The leader puts a record into its log, of which this is the first line, before it is published.
-    pub(crate) fn take_up(&mut self, record: &RingRecord, line: &CacheLine, clock: &mut u64) {
+    /// The leader puts a record into its log, of which this is the first line, before it is published. False if another
+    /// group's timestamp in it is none that a clock can have: then it is no record.
+    pub(crate) fn take_up(
+        &mut self,
+        record: &RingRecord,
+        line: &CacheLine,
+        clock: &mut u64,
+    ) -> bool {
+        if record.kind != RingRecordKind::Message && line.word(THEIR_WORD) > TIMESTAMP_MAX {
+            return false;
+        }
         stamp(line, record.kind, clock, self.stands_still());
         if record.kind != RingRecordKind::Proposal {
             // The other destinations' clocks pass it while it is being decided.
@@ -204,6 +217,7 @@ impl TimestampExchange {
         {
             self.order.proposed_ahead(record.msg, from, line.word(THEIR_WORD));
         }
+        true
     }
 
     /// Whether the clock ignores the timestamps of others.
@@ -261,10 +275,16 @@ impl TimestampExchange {
         }
         for stream in &mut self.streams {
             let Ok(snapshot) = StreamSnapshot::decode(&mut reader) else { return false };
+            let begins = snapshot.items.iter().map(|item| item.begin);
+            if snapshot.end > POSITION_MAX
+                || !begins.is_sorted_by(|a, b| a < b && *b < snapshot.end)
+            {
+                return false;
+            }
             (stream.items, stream.end) = (snapshot.items.into(), snapshot.end);
         }
         (self.mark, self.blocked) = (None, None);
-        reader.is_empty()
+        reader.is_empty() && self.order.clock() <= TIMESTAMP_MAX
     }
 
     /// A record of the decided log.
@@ -474,9 +494,11 @@ impl TramReplica {
         if record.source != FROM_SELF && pos >= self.progress.cursors_from {
             take_up(&self.layout, &mut self.buffers.sources, record);
         }
-        let client = match self.config.cluster().role(record.msg.sender) {
-            Role::Client { client } => usize::from(client),
-            Role::Replica { .. } => 0,
+        let cluster = self.config.cluster();
+        let sender = record.msg.sender;
+        let client = match cluster.has(sender).then(|| cluster.role(sender)) {
+            Some(Role::Client { client }) => usize::from(client),
+            Some(Role::Replica { .. }) | None => 0,
         };
         let next = self.buffers.sources[client].next;
         let start = next.saturating_sub(u64::from(record.lines()));
@@ -587,7 +609,7 @@ impl TramReplica {
         let others = others.filter(|&g| g != self.place.group);
         let lines = others.flat_map(|g| (0..self.place.n).map(move |w| (g, w)));
         let told = |(g, w)| view.region(self.layout.proposals_taken(g, w))[0].word(1);
-        let latest = lines.map(told).max().unwrap_or(0);
+        let latest = lines.map(told).filter(|&told| told <= TIMESTAMP_MAX).max().unwrap_or(0);
         let ReplicaPhase::Leader(leader) = &self.phase else { return };
         if latest <= leader.clock {
             return;
@@ -618,7 +640,8 @@ impl TramReplica {
                 continue;
             }
             let told = |w| view.region(self.layout.proposals_taken(by, w))[0].word(0);
-            let upto = (0..n).map(told).max().unwrap_or(0);
+            // Nobody has taken over what was not sent.
+            let upto = (0..n).map(told).filter(|&upto| upto <= stream.end).max().unwrap_or(0);
             stream.take(upto);
         }
         if matches!(self.phase, ReplicaPhase::Leader(_)) {

@@ -1,7 +1,7 @@
 //! The exchange of one group, without chance or time. The simulator judges it under faults.
 
 use super::RamCastMutant;
-use super::exchange::{FRAME_BYTES, TimestampExchange, source_of, stamp};
+use super::exchange::{FRAME_BYTES, TIMESTAMP_MAX, TimestampExchange, source_of, stamp};
 use crate::mutant::Mutants;
 use crate::tram::params;
 use crate::tram::ring::{RecordRing, RingRecord, RingRecordKind};
@@ -56,6 +56,38 @@ fn posted(exchange: &mut TimestampExchange, rank: usize) -> Vec<(u32, LineStamp)
         _ => None,
     };
     asked.into_iter().filter_map(line).collect()
+}
+
+#[test]
+fn a_timestamp_that_no_clock_reaches_is_not_taken_up_and_moves_no_clock() {
+    let mut one = exchange();
+    let record = RingRecord {
+        kind: RingRecordKind::Proposal,
+        bytes: FRAME_BYTES as u32,
+        source: 0x4001,
+        lease: 1,
+        msg: MSG,
+        dst: BOTH,
+    };
+    let line = CacheLine::default();
+    let mut clock = 4;
+    for (theirs, believed, after) in
+        [(u64::MAX, false, 4), (TIMESTAMP_MAX + 1, false, 4), (TIMESTAMP_MAX, true, TIMESTAMP_MAX)]
+    {
+        line.put(&[1, 2, 3, 4, 0, theirs, 5], LineStamp::new(1, 0));
+        assert_eq!(one.take_up(&record, &line, &mut clock), believed, "{theirs}");
+        assert_eq!(clock, after);
+    }
+}
+
+#[test]
+fn a_state_with_positions_or_clocks_that_cannot_be_is_refused() {
+    let mut one = exchange();
+    arrive(&mut one, 1, TIMESTAMP_MAX, 8);
+    assert!(exchange().resume(&one.state()));
+    arrive(&mut one, 2, TIMESTAMP_MAX + 1, 8);
+    assert!(!exchange().resume(&one.state()));
+    assert!(!exchange().resume(&one.state()[1..]), "cut");
 }
 
 #[test]
