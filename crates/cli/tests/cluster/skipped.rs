@@ -1,12 +1,12 @@
 //! A command that ends every node that executes it, also at each start, and the decision to skip it.
 
 use crate::by_hand::{NODES, ThreeHosts};
-use crate::harness::{AMCAST, UpCluster, call, ends_with_us, errors, run, unique};
+use crate::harness::{AMCAST, UpCluster, call, ends_with_us, errors, run, signal, unique};
 use amcast::client::{Answer, Connection};
 use amcast::node::control::NodeStatus;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -46,13 +46,13 @@ fn size_of(os_pid: u32) -> u64 {
     line.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024
 }
 
-/// Runs a cluster whose processes may have so many bytes, until it ends by itself.
-fn up_to_its_end(limit: &str, data: &Path) -> Output {
+/// A cluster whose processes may have so many bytes.
+fn up_within(limit: &str, data: &Path) -> Command {
     let mut up = ends_with_us("env");
     up.args(["MALLOC_ARENA_MAX=1", "prlimit", limit, AMCAST, "up"]);
     up.args(["--redis-port", "0", "--log-port", "0", "--http-port", "0", "--data"]).arg(data);
-    let child = up.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    child.unwrap().wait_with_output().unwrap()
+    up.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    up
 }
 
 /// The message that a node was executing when it ended, with its place, as the tool says it.
@@ -96,7 +96,7 @@ impl PoisonedCluster {
 
     /// It does not start: its nodes end again and again.
     fn ends(&self) {
-        let ended = up_to_its_end(&self.limit, &self.data);
+        let ended = up_within(&self.limit, &self.data).output().unwrap();
         assert!(!ended.status.success() && ended.stdout.is_empty(), "{}", errors(&ended));
     }
 
@@ -141,7 +141,12 @@ impl PoisonedCluster {
         assert!(told.contains("for each of the others"), "{told}");
         assert!(told.contains(&format!("--message {place}")), "{told}");
         // One alone talks to none of the others.
-        self.ends();
+        let mut up = up_within(&self.limit, data);
+        let mut up = up.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let refused = "have not decided to skip the same messages";
+        wait_for("refused", || log_of(data, 0).contains(refused), || log_of(data, 0));
+        signal(up.id(), rustix::process::Signal::TERM);
+        assert!(up.wait().unwrap().success(), "it stops when it is asked to");
         let (code, told) = skip(&["--list"], &[data]);
         let alone = "has not met all others with the same decision";
         assert!(code == Some(0) && told.contains(alone), "{told}");

@@ -70,7 +70,7 @@ fn run_while<T: Send>(
     (target, usual): (KillTarget, Duration),
     act: impl FnOnce(&UpCluster, &AtomicBool) -> T + Send,
 ) -> T {
-    let _alone = alone();
+    let (turn, _limit) = alone();
     let lasting = lasting(usual);
     let mut up = UpCluster::start(options);
     let load = ClientLoad::new(&up.redis, shards, CLIENTS);
@@ -88,6 +88,8 @@ fn run_while<T: Send>(
     if up.data.exists() {
         std::fs::remove_dir_all(&up.data).expect("it is ours");
     }
+    // The next run may have the machine while this one is judged.
+    drop(turn);
     let report = judge(&recording);
     println!("{name}: {}\n{report}", recording.figures());
     for kill in &kills {

@@ -59,7 +59,8 @@
 //! only when its group has delivered it, so they are never more than the clients' buffers hold.
 //! Proposals that another group has not taken over are held, too: 1 each for such a message, as a group delivers only what
 //! all destinations have proposed. Of each lease that a client's place ever had, one number is kept, and the
-//! ids of messages that other groups brought and the client did not.
+//! ids of messages that other groups brought and the client did not. A client numbers its messages in the order in which
+//! it sends them, as the runtime does: one that does not can have its own messages refused, or block those behind them.
 //!
 //! # Deviations
 //! 1. The original has followers acknowledge a leader's timestamp by writes to all destinations. Here the leader counts the

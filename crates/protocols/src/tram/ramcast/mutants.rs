@@ -30,6 +30,13 @@ crate::mutant::mutants! {
         WaitsForNone = "waits-for-none":
             "A message in front of the queue is delivered before the other destinations have proposed."
             breaks [UniformPrefixOrder, UniformAcyclicOrder];
+        RunsAhead = "runs-ahead":
+            "A message is delivered before the group has decided that its clock is past the final timestamp."
+            breaks [UniformPrefixOrder, UniformAcyclicOrder];
+        CountsCopiesTwice = "counts-copies-twice":
+            "A message that another group passed on counts again when its client's own copy comes: \
+             the others do not propose it again, and it blocks the queue."
+            breaks [Validity];
         ClockStandsStill = "clock-stands-still":
             "A leader's clock does not pass the timestamps of other groups."
             breaks [UniformPrefixOrder, UniformAcyclicOrder];

@@ -135,7 +135,8 @@ impl TimestampOrder {
         if let Some(start) = place.start {
             self.begin_lease(place);
             self.taken.insert((place.client as u32, place.lease), msg.seq);
-            if self.early.remove(&msg) {
+            let is_copy = self.early.remove(&msg);
+            if is_copy && !self.mutants.is(RamCastMutant::CountsCopiesTwice) {
                 return false;
             }
             self.lanes[place.client].push_back((start, msg));
@@ -360,7 +361,8 @@ impl TimestampQueue {
         let &(key, msg) = self.queue.first()?;
         let votes = self.votes.get(&msg)?;
         let hasty = self.mutants.is(RamCastMutant::WaitsForNone);
-        if key > clock || !(hasty || votes.is_complete()) {
+        let may_be_passed = key > clock && !self.mutants.is(RamCastMutant::RunsAhead);
+        if may_be_passed || !(hasty || votes.is_complete()) {
             return None;
         }
         self.queue.remove(&(key, msg));
