@@ -63,6 +63,12 @@ pub trait ServerStatus: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Which sets of shards the gateways of this process had multicasts ordered in, and how often, as a file that
+    /// `amcast choose --workload` reads; none where nothing is ordered.
+    fn workload(&self) -> Option<String> {
+        None
+    }
+
     /// Further metrics for the page: of the nodes, as far as this process knows them.
     fn metrics(&self) -> Vec<Metric> {
         Vec::new()

@@ -72,3 +72,4 @@ pub mod supervisor;
 pub mod system;
 mod waiting_queue;
 mod waker;
+pub mod workload;

@@ -354,6 +354,31 @@ fn part_of(dst: GroupSet, together: &[GroupSet]) -> GroupSet {
     most.unwrap_or(dst)
 }
 
+/// So many groups, or all if there are fewer.
+fn any_groups(cluster: &ClusterShape, count: u64, chooser: &mut Chooser) -> GroupSet {
+    let groups = cluster.groups() as u64;
+    let mut dst = GroupSet::EMPTY;
+    while (dst.len() as u64) < count.min(groups) {
+        let skip = chooser.pick(Concern::Workload, groups - dst.len() as u64);
+        let absent = cluster.all_groups().iter().filter(|&g| !dst.contains(g));
+        dst = absent.skip(skip as usize).take(1).fold(dst, GroupSet::with);
+    }
+    dst
+}
+
+/// One of several sets, each as often as its number says.
+fn one_of(sets: &[(GroupSet, u64)], chooser: &mut Chooser) -> GroupSet {
+    let all = sets.iter().fold(0_u64, |sum, (_, weight)| sum.saturating_add(*weight));
+    let mut at = chooser.pick(Concern::Workload, all);
+    for &(set, weight) in sets {
+        match at.checked_sub(weight) {
+            None => return set,
+            Some(rest) => at = rest,
+        }
+    }
+    sets.last().map_or(GroupSet::EMPTY, |(set, _)| *set)
+}
+
 fn casts(
     (cluster, together): (&ClusterShape, &[GroupSet]),
     settings: &RunSettings,
@@ -373,16 +398,16 @@ fn casts(
     let within = faulty.0 * 9 / 10 / (1 + chooser.pick(c, 4));
     let mut casts: Vec<PlannedCast> = (0..settings.messages)
         .map(|_| {
-            let mut dst = GroupSet::EMPTY;
-            let count = match settings.destinations {
-                Some(count) => count as u64,
-                None => 1 + chooser.pick(c, dst_most),
+            let dst = match &settings.destination_sets[..] {
+                [] => {
+                    let count = match settings.destinations {
+                        Some(count) => count as u64,
+                        None => 1 + chooser.pick(c, dst_most),
+                    };
+                    any_groups(cluster, count, chooser)
+                }
+                sets => one_of(sets, chooser),
             };
-            while (dst.len() as u64) < count.min(groups) {
-                let skip = chooser.pick(c, groups - dst.len() as u64);
-                let absent = cluster.all_groups().iter().filter(|&g| !dst.contains(g));
-                dst = absent.skip(skip as usize).take(1).fold(dst, GroupSet::with);
-            }
             let bytes = match (settings.payload, chooser.pick(c, 20)) {
                 (Some(bytes), _) => bytes as u64,
                 (None, 0..12) => chooser.between(c, 0, 100),

@@ -12,7 +12,9 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use amcast_core::step::{Note, PayloadRange};
 use amcast_core::trace::TraceEvent;
-use amcast_core::{Config, ConfigError, Entry, Pid, ProtocolEvent, Span, Time, memory, messages};
+use amcast_core::{
+    Config, ConfigError, Entry, GroupSet, Pid, ProtocolEvent, Span, Time, memory, messages,
+};
 
 /// The kind of run that is wanted; the seed decides the rest.
 #[derive(Clone, Debug)]
@@ -29,6 +31,9 @@ pub struct RunSettings {
     pub payload: Option<usize>,
     /// Every multicast goes to this many groups; drawn if none.
     pub destinations: Option<usize>,
+    /// Every multicast goes to one of these sets, each as often as its number says beside the others'; as
+    /// [`destinations`](Self::destinations) says if there are none.
+    pub destination_sets: Vec<(GroupSet, u64)>,
     /// When senders multicast.
     pub pace: CastPace,
     /// How long faults last and multicasts begin; drawn if none.
@@ -65,6 +70,7 @@ impl Default for RunSettings {
             payload_max: 16 << 10,
             payload: None,
             destinations: None,
+            destination_sets: Vec::new(),
             pace: CastPace::Open,
             faulty: None,
             model: None,

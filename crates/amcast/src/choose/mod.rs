@@ -13,6 +13,10 @@
 //! machine that it names; `cargo xtask measure` makes it anew, and [`broadcast_by`] takes such a file of
 //! another machine. Of protocols that are about equally fast the one of lower latency comes first.
 
+mod overlay;
+
+pub use overlay::{fitted_overlay, overlay_parents};
+
 use amcast_check::Specification;
 use amcast_core::{Assumption, Entry, Property};
 use amcast_protocols::catalog::CATALOG;

@@ -65,6 +65,12 @@ fn a_cluster_over_rings_serves_several_shards_from_every_node() {
         let page = up.page("/metrics");
         assert!(page.contains(&format!("amcast_shard_replicas_up{{shard=\"{g}\"}} 3")), "{page}");
     }
+    // The commands so far, by the shards that they went to, as a file.
+    let page = up.page("/workload");
+    let (_, text) = page.split_once("\r\n\r\n").expect("a head and a body");
+    let workload = amcast::node::workload::RecordedWorkload::parse(text).expect(text);
+    assert_eq!((workload.groups, workload.unlisted), (3, 0), "{text}");
+    assert!(workload.weights().iter().any(|(set, _)| set.len() == 3), "MSET of all: {text}");
     let page = up.page("/metrics");
     for n in 0..3 {
         for figure in ["up{node=\"nN\"} 1", "ready{node=\"nN\"} 1", "starts_total{node=\"nN\"} 1"] {

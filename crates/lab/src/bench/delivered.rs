@@ -1,6 +1,7 @@
 //! The deliveries of a replica, kept for the checker.
 
 use amcast_core::{GroupSet, MsgId, Pid};
+use std::collections::BTreeMap;
 
 /// Deliveries that are kept of all replicas together. Beyond its share a replica keeps a digest.
 const KEPT_MAX: usize = 3_000_000;
@@ -22,6 +23,18 @@ pub(super) struct DeliveryDigest {
     digests: Vec<u64>,
     /// Later deliveries have a gap before them, and are not judged.
     closed: bool,
+}
+
+/// How many multicasts went to each set of groups, of those that any of these deliveries kept one by one.
+pub(super) fn destination_sets(all: &[DeliveryDigest]) -> Vec<(GroupSet, u64)> {
+    let mut cast: Vec<_> = all.iter().flat_map(DeliveryDigest::first).copied().collect();
+    cast.sort_unstable();
+    cast.dedup();
+    let mut sets: BTreeMap<GroupSet, u64> = BTreeMap::new();
+    for (_, dst) in cast {
+        *sets.entry(dst).or_default() += 1;
+    }
+    sets.into_iter().collect()
 }
 
 impl DeliveryDigest {

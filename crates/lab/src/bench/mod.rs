@@ -32,13 +32,14 @@ mod stop;
 mod task;
 pub mod votes;
 pub mod wire;
+pub mod workload_ranking;
 pub mod ycsb;
 
 pub use machine::{HostMachine, line_one_way_ns};
 pub use plan::{BenchLoad, BenchPlan, DestinationChoice};
 pub use report::{ReportRow, Spread, report};
 pub use shared::{child as run_part, clear_left_over, run as run_shared};
-pub use simulated::run as run_simulated;
+pub use simulated::{run as run_simulated, run_of as run_simulated_of};
 pub use stop::{STOPPED, heed_signals};
 
 use amcast_check::{History, PropertyVerdict, check};
@@ -64,6 +65,9 @@ pub struct BenchResult {
     /// Of these, the first ones of each replica, judged one by one; the rest by a digest of the
     /// order, which the replicas of a group must agree on.
     pub deliveries_judged: u64,
+    /// How many multicasts went to each set of groups, of those that were judged one by one.
+    #[serde(skip)]
+    pub destination_sets: Vec<(GroupSet, u64)>,
     /// Properties that were judged and hold.
     pub holds: Vec<&'static str>,
     /// The early deliveries, if they were asked for.

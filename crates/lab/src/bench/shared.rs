@@ -3,7 +3,7 @@
 
 use super::ack_counters::ProcessAssignment;
 use super::child_process::{ChildOutput, ChildProcess, gather};
-use super::delivered::DeliveryDigest;
+use super::delivered::{DeliveryDigest, destination_sets};
 use super::part::{self, PartResult};
 use super::{BenchPlan, BenchResult, Latency, histogram, judge};
 use amcast_core::{Config, Entry};
@@ -93,6 +93,7 @@ pub fn run(entry: &dyn Entry, config: &Config, plan: &BenchPlan) -> Result<Bench
         latency_ns: Latency::of(&latencies),
         deliveries: all.iter().map(DeliveryDigest::count).sum(),
         deliveries_judged: all.iter().map(|kept| kept.first().len() as u64).sum(),
+        destination_sets: destination_sets(&all),
         holds,
         early: None,
         nodes: Vec::new(),

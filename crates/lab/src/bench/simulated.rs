@@ -1,6 +1,6 @@
 //! Measurements in the simulator: what the protocol costs in delays, on any machine the same.
 
-use super::delivered::DeliveryDigest;
+use super::delivered::{DeliveryDigest, destination_sets};
 use super::early::EarlyWatch;
 use super::{BenchLoad, BenchResult, Latency, histogram, judge};
 use amcast_core::trace::TraceEvent;
@@ -20,12 +20,26 @@ pub fn run(
     model: CarrierModel,
     messages: usize,
 ) -> Result<BenchResult, String> {
-    let cluster = *config.cluster();
     let pace = CastPace::Closed(load.outstanding.max(1) as u32);
     let settings = RunSettings {
         messages,
         ..RunSettings::latency(model, pace, load.payload, load.destinations)
     };
+    let measured = run_of(entry, config, &settings, 1)?;
+    Ok(BenchResult { early: measured.early.filter(|_| load.early), ..measured })
+}
+
+/// As [`run`], with the multicasts and surroundings of `settings`, and chance by `seed`.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_of(
+    entry: &dyn Entry,
+    config: &Config,
+    settings: &RunSettings,
+    seed: u64,
+) -> Result<BenchResult, String> {
+    let (cluster, messages) = (*config.cluster(), settings.messages);
     let mut open: BTreeMap<MsgId, (Time, GroupSet, GroupSet)> = BTreeMap::new();
     let mut dst_of: BTreeMap<MsgId, GroupSet> = BTreeMap::new();
     let mut all: Vec<DeliveryDigest> = vec![DeliveryDigest::default(); cluster.processes()];
@@ -34,7 +48,7 @@ pub fn run(
     let mut latencies = histogram();
     let mut watches = vec![EarlyWatch::default(); all.len()];
     let (mut started, mut last) = (None, Time::ZERO);
-    let report = amcast_sim::run(entry, config, &settings, 1, &mut |event| match *event {
+    let report = amcast_sim::run(entry, config, settings, seed, &mut |event| match *event {
         TraceEvent::Cast { t, m, dst, .. } => {
             open.insert(m, (t, dst, GroupSet::EMPTY));
             dst_of.insert(m, dst);
@@ -75,8 +89,9 @@ pub fn run(
         latency_ns: Latency::of(&latencies),
         deliveries: all.iter().map(DeliveryDigest::count).sum(),
         deliveries_judged: all.iter().map(|kept| kept.first().len() as u64).sum(),
+        destination_sets: destination_sets(&all),
         holds,
-        early: load.early.then(|| watches.iter().map(EarlyWatch::counts).sum()),
+        early: Some(watches.iter().map(EarlyWatch::counts).sum()),
         nodes: Vec::new(),
     })
 }

@@ -6,16 +6,17 @@ use crate::bench::bursts::BurstMedium;
 use crate::bench::ycsb::StoreKind;
 use crate::bench::{
     self, BenchLoad, BenchPlan, DestinationChoice, HostMachine, ReportRow, STOPPED,
-    line_one_way_ns, report, run_part, run_shared, run_simulated, wire,
+    line_one_way_ns, report, run_part, run_shared, run_simulated, wire, workload_ranking,
 };
 use amcast_core::entry::{MediumKind, ProtocolProcess};
 use amcast_core::{Capability, Entry, Gid, Span};
+use amcast_node::system::refuses_file;
 use amcast_protocols::tram::Tram;
 use amcast_sim::CarrierModel;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The number of clients in a sweep's rows of throughput.
@@ -136,6 +137,10 @@ pub struct BenchArgs {
     /// In the simulator: how many multicasts
     #[arg(long, default_value_t = 10_000)]
     messages: usize,
+    /// Write which groups the multicasts went to, how often, how large and how fast, as a file for
+    /// `amcast choose --workload`; of one row
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["sweep", "service", "ycsb"])]
+    record: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]
     pub(super) json: bool,
@@ -251,7 +256,12 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     }
     let machine = HostMachine::here();
     let mut rows = Vec::new();
-    for plan in args.plans(machine.cores) {
+    let plans = args.plans(machine.cores);
+    if args.record.is_some() && plans.len() != 1 {
+        let why = format!("--record: give one value of each flag; these make {} rows", plans.len());
+        return Err(Failure::Misuse(why));
+    }
+    for plan in plans {
         rows.push(ReportRow { plan: args.checked(entry, plan)?, rounds: Vec::new() });
     }
     let mut lines_ns = vec![machine.line_one_way_ns];
@@ -266,7 +276,18 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     ended.map_err(|why| match why.as_str() {
         STOPPED => Failure::Failed(format!("stopped after {made} of {all} measurements")),
         _ => Failure::Failed(why),
-    })
+    })?;
+    match (&args.record, &rows[..]) {
+        (Some(path), [row]) => record(path, row),
+        _ => Ok(()),
+    }
+}
+
+/// Writes the workload of a row's last measurement.
+fn record(path: &Path, row: &ReportRow) -> Result<(), Failure> {
+    let measured = row.rounds.last().ok_or("nothing was measured").map_err(Failure::failed)?;
+    let text = workload_ranking::recorded(&row.plan, measured).text().map_err(Failure::failed)?;
+    std::fs::write(path, text).map_err(|e| Failure::Failed(refuses_file(path, &e)))
 }
 
 impl BenchArgs {

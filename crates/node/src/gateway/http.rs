@@ -1,6 +1,7 @@
 //! A page for people, metrics for Prometheus, and health checks.
 //!
 //! `/` shows the shards, `/metrics` the figures, `/healthz` answers while the process lives, and
+//! `/workload` counts the multicasts of each set of shards, for `amcast choose --workload`, and
 //! `/readyz` while commands that come here can be served, `/readyz/cluster` while the cluster serves.
 
 mod undated;
@@ -45,6 +46,7 @@ pub fn routes(server: Arc<StoreServer>) -> Router {
     Router::new()
         .route("/", get(page))
         .route("/metrics", get(metrics))
+        .route("/workload", get(workload))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready_here))
         .route("/readyz/cluster", get(ready))
@@ -143,6 +145,16 @@ async fn metrics(State(server): State<Arc<StoreServer>>) -> impl IntoResponse {
             ([(header::CONTENT_TYPE, kind), LAST_ANSWER], text).into_response()
         }
         Err(e) => (StatusCode::INTERNAL_SERVER_ERROR, e.to_string()).into_response(),
+    }
+}
+
+async fn workload(State(server): State<Arc<StoreServer>>) -> impl IntoResponse {
+    tokio::task::yield_now().await;
+    match server.status.workload() {
+        Some(text) => {
+            ([(header::CONTENT_TYPE, "application/toml"), LAST_ANSWER], text).into_response()
+        }
+        None => (StatusCode::NOT_FOUND, "nothing is ordered here\n").into_response(),
     }
 }
 

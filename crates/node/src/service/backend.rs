@@ -120,7 +120,10 @@ impl Backend for ClusterBackend {
             return Ok(());
         }
         let called = self.called(Envelope::decode(command));
-        self.hand_in(token, called, || self.gateway.submit(dst, command, token))
+        let bytes = command.len();
+        self.hand_in(token, called, || {
+            self.gateway.submit(dst, command, token).inspect(|()| self.watch.count(dst, bytes))
+        })
     }
 
     fn assemble(
@@ -136,7 +139,10 @@ impl Backend for ClusterBackend {
             return Ok(());
         }
         let called = self.called(last);
-        self.hand_in(token, called, || self.gateway.submit(dst, assembly, token))
+        let bytes = assembly.len();
+        self.hand_in(token, called, || {
+            self.gateway.submit(dst, assembly, token).inspect(|()| self.watch.count(dst, bytes))
+        })
     }
 
     fn reads_apart(&self) -> bool {
@@ -192,9 +198,13 @@ impl Backend for ClusterBackend {
         let done = move |answer: Result<ServiceAnswer<'_>, NoAnswer>| done(answer.map_err(failure));
         // A client must expect its concurrent commands in any order.
         let is_read = Envelope::decode(command).is_some_and(|(envelope, _)| envelope.read_only);
+        let bytes = command.len();
         let asked = match is_read {
             true => self.gateway.ask_read(dst, command, Box::new(done)),
-            false => self.gateway.ask(dst, command, Box::new(done)),
+            false => {
+                let asked = self.gateway.ask(dst, command, Box::new(done));
+                asked.inspect(|_| self.watch.count(dst, bytes))
+            }
         };
         asked.map_err(failure)?;
         self.gateway.flush();

@@ -7,7 +7,8 @@ use crate::config::{ClusterFile, node_name, node_rank};
 use crate::control::{NodeStatus, ReplicaStatus, statuses_of};
 use crate::node_address::NodeAddress;
 use crate::supervisor::NodeProcess;
-use amcast_core::{ClusterShape, Gid};
+use crate::workload::WorkloadCounter;
+use amcast_core::{ClusterShape, Gid, GroupSet};
 use amcast_kv::status::{ServerStatus, ShardStatus};
 use amcast_protocols::catalog;
 use amcast_smr::Metric;
@@ -113,6 +114,13 @@ pub fn down(dir: &ClusterDir) -> Vec<String> {
     lives.iter().enumerate().filter_map(down).collect()
 }
 
+impl WatchState {
+    /// Before any of so many nodes has said anything.
+    fn of(nodes: usize) -> Self {
+        Self { said: vec![None; nodes], lost: Vec::new(), down: Vec::new(), no_room: None }
+    }
+}
+
 /// The state of a cluster as its nodes tell it, asked for now and then.
 pub struct ClusterWatch {
     /// The name of the watcher.
@@ -126,6 +134,8 @@ pub struct ClusterWatch {
     state: Arc<Mutex<WatchState>>,
     /// Whether commands that may take more room on the disks are refused.
     is_full: Arc<AtomicBool>,
+    /// The multicasts of this process's gateways.
+    workload: WorkloadCounter,
     /// Its process serves no more clients.
     leaves: AtomicBool,
     stop: Arc<AtomicBool>,
@@ -166,12 +176,7 @@ impl ClusterWatch {
         let forgets = forgets(file);
         let count = ask.len();
         let (nodes, dir) = (Arc::new(Mutex::new(ask)), Arc::new(dir));
-        let state = Arc::new(Mutex::new(WatchState {
-            said: vec![None; count],
-            lost: Vec::new(),
-            down: Vec::new(),
-            no_room: None,
-        }));
+        let state = Arc::new(Mutex::new(WatchState::of(count)));
         let mut room = DiskRoom::new(cluster, file.disk_reserve_mb);
         let is_full = Arc::new(AtomicBool::new(false));
         let full = Arc::clone(&is_full);
@@ -212,7 +217,21 @@ impl ClusterWatch {
         let leaves = AtomicBool::new(false);
         let own = node_rank(&name);
         let thread = Some(thread);
-        Ok(Self { name, own, protocol, cluster, dir, nodes, state, is_full, leaves, stop, thread })
+        let workload = WorkloadCounter::default();
+        Ok(Self {
+            name,
+            own,
+            protocol,
+            cluster,
+            dir,
+            nodes,
+            state,
+            is_full,
+            workload,
+            leaves,
+            stop,
+            thread,
+        })
     }
 
     /// The shape of the cluster.
@@ -246,6 +265,11 @@ impl ClusterWatch {
     pub fn refuses(&self, grows: impl FnOnce() -> bool) -> Option<String> {
         let is_full = self.is_full.load(Ordering::Acquire) && grows();
         is_full.then(|| lock(&self.state).no_room.clone()).flatten()
+    }
+
+    /// Counts a multicast of a gateway of this process.
+    pub fn count(&self, dst: GroupSet, bytes: usize) {
+        self.workload.count(dst, bytes);
     }
 
     /// Its process serves no more clients: status requests report that it is leaving.
@@ -343,6 +367,16 @@ impl ServerStatus for ClusterWatch {
 
     fn metrics(&self) -> Vec<Metric> {
         node_metrics(&lock(&self.state).said, &self.dir.lives())
+    }
+
+    fn workload(&self) -> Option<String> {
+        match self.workload.workload(self.cluster.groups()).text() {
+            Ok(text) => Some(text),
+            Err(e) => {
+                tracing::error!("the workload cannot be written: {e}");
+                None
+            }
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{NodeFigures, WireTask};
 use crate::bench::child_process::{ChildOutput, ChildProcess, gather};
-use crate::bench::delivered::DeliveryDigest;
+use crate::bench::delivered::{DeliveryDigest, destination_sets};
 use crate::bench::free_ports::free_addresses;
 use crate::bench::scratch_dir::ScratchDir;
 use crate::bench::{BenchPlan, BenchResult, EarlyCounts, Latency, histogram, judge};
@@ -73,6 +73,7 @@ fn measured(
         latency_ns: Latency::of(&latencies),
         deliveries: all.iter().map(DeliveryDigest::count).sum(),
         deliveries_judged: all.iter().map(|kept| kept.first().len() as u64).sum(),
+        destination_sets: destination_sets(&all),
         holds,
         early: plan.load.early.then_some(early),
         nodes,
