@@ -27,13 +27,26 @@
 //! component: [`PartitionLogState::configurations`] says how many were ordered in which.
 //!
 //! # Retries
-//! Each append has an id that its writer chooses. An append of an id that is in the log, or that was trimmed, adds nothing: so
-//! one whose outcome is unknown may be sent again, to any member.
+//! Each append has an id that its writer chooses. An append of an id that is in the log, or that was trimmed and is not
+//! forgotten, adds nothing: so one whose outcome is unknown may be sent again, to any member.
+//!
+//! # Trimmed ids
+//! Ids of trimmed entries are remembered, as ranges of numbers of a writer: for retries, and because another component may have
+//! the entry still, or again from a retry. They are forgotten in the order in which they were trimmed, in two steps, whenever
+//! more than [an eighth](TRIMMED_SHARE) of `BYTES` was trimmed since: those before are forgotten, if no process of the group
+//! can have their entries any more, and these take their place. That needs all processes in one configuration, where
+//! each has executed the trim ([`StateMachine::settle`]). So no merge brings back an entry that was trimmed.
+//! A writer may send an append again until ids of an eighth of `BYTES` were trimmed after it; a retry after
+//! that may be a second entry.
 //!
 //! # Bounds
 //! A state holds at most `BYTES`, by a fixed rule, of entries and of ids that were trimmed. An append beyond that is declined with
-//! [`PartitionLogAnswer::Full`], and a trim makes room. A merge may add up more than that, as much as the components hold
-//! together; then appends are declined until enough is trimmed.
+//! [`PartitionLogAnswer::Full`], and a trim makes room. While a process is missing from the configuration no id is forgotten:
+//! where each entry has a writer of its own, up to a third of their bytes stays taken then.
+//!
+//! A merge declines nothing, since the entries of both states were acknowledged. So a merged log holds what the
+//! components have taken in together, at most `BYTES` for each process of the group; it takes no append until trims bring
+//! it below `BYTES` again.
 //!
 //! # Limits
 //! Nothing is on disk: an entry is lost if all members that have it crash. States go over whole when components merge.
@@ -53,6 +66,9 @@ pub const ENTRY_BYTES: usize = 96;
 
 /// Bytes that a range of trimmed ids of a writer counts.
 pub const TRIMMED_RANGE_BYTES: usize = 32;
+
+/// The share of a log's bytes, as a divisor, that trimmed ids may take before earlier ones are forgotten.
+pub const TRIMMED_SHARE: usize = 8;
 
 /// The configuration that the present one ends with, which is not known.
 const OPEN: u64 = u64::MAX;
@@ -127,7 +143,8 @@ pub enum PartitionLogCommand<'a> {
 pub enum PartitionLogAnswer {
     /// The value is in the log, there: since now, or since its id was appended first.
     Appended(LogPlace),
-    /// An append of this id was in the log, and has been trimmed.
+    /// An append of this id was in the log, and has been trimmed. For how long that is known, see the
+    /// [module](self).
     WasTrimmed,
     /// So many entries were removed.
     Removed(u64),
@@ -251,6 +268,90 @@ impl IdRanges {
         }
         self.ranges.insert((writer, first), last);
     }
+
+    fn bytes(&self) -> usize {
+        self.ranges.len() * TRIMMED_RANGE_BYTES
+    }
+
+    fn merge(&mut self, other: &Self) {
+        for (&(writer, first), &last) in &other.ranges {
+            self.insert(writer, first, last);
+        }
+    }
+
+    fn save(&self, to: &mut Vec<u8>) {
+        (self.ranges.len() as u64).encode(to);
+        for (&(writer, first), &last) in &self.ranges {
+            [writer, first, last].iter().for_each(|number| number.encode(to));
+        }
+    }
+
+    fn load(from: &mut ByteReader<'_>) -> Option<Self> {
+        let mut ranges = Self::default();
+        for _ in 0..u64::decode(from).ok()? {
+            let [writer, first, last] = [u64::decode(from), u64::decode(from), u64::decode(from)];
+            ranges.insert(writer.ok()?, first.ok()?, last.ok()?);
+        }
+        Some(ranges)
+    }
+}
+
+/// The ids of trimmed entries.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct TrimmedIds {
+    recent: IdRanges,
+    /// Those that were trimmed before these, and that are forgotten next.
+    earlier: IdRanges,
+    /// The last trim of the earlier ones: its configuration, and its number among the commands of that.
+    earlier_at: (u64, u64),
+    /// Whether no process of the group can have their entries any more.
+    settled: bool,
+}
+
+impl TrimmedIds {
+    fn has(&self, id: AppendId) -> bool {
+        self.recent.has(id) || self.earlier.has(id)
+    }
+
+    fn bytes(&self) -> usize {
+        self.recent.bytes() + self.earlier.bytes()
+    }
+
+    /// Forgets the earlier ones, and has the recent ones take their place, if these are more than their share.
+    fn forget(&mut self, bytes_max: usize, now: (u64, u64)) {
+        if self.recent.bytes() > bytes_max / TRIMMED_SHARE
+            && (self.settled || self.earlier.ranges.is_empty())
+        {
+            self.earlier = std::mem::take(&mut self.recent);
+            (self.earlier_at, self.settled) = (now, false);
+        }
+    }
+
+    /// All processes have executed the commands up to there.
+    fn settle(&mut self, upto: (u64, u64)) {
+        self.settled = self.earlier_at <= upto;
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.recent.merge(&other.recent);
+        self.earlier.merge(&other.earlier);
+        self.earlier_at = self.earlier_at.max(other.earlier_at);
+        self.settled &= other.settled;
+    }
+
+    fn save(&self, to: &mut Vec<u8>) {
+        self.recent.save(to);
+        self.earlier.save(to);
+        let (configuration, executed) = self.earlier_at;
+        [configuration, executed].iter().for_each(|number| number.encode(to));
+        to.push(u8::from(self.settled));
+    }
+
+    fn load(from: &mut ByteReader<'_>) -> Option<Self> {
+        let (recent, earlier) = (IdRanges::load(from)?, IdRanges::load(from)?);
+        let earlier_at = (u64::decode(from).ok()?, u64::decode(from).ok()?);
+        Some(Self { recent, earlier, earlier_at, settled: u8::decode(from).ok()? == 1 })
+    }
 }
 
 /// An entry of the log, as readers see it.
@@ -281,13 +382,15 @@ pub struct PartitionLogState {
     entries: BTreeMap<AppendId, (LogPlace, Vec<u8>)>,
     /// The entries in their order.
     order: BTreeSet<(LogPlace, AppendId)>,
-    trimmed: IdRanges,
+    trimmed: TrimmedIds,
     /// Bytes of entries.
     entry_bytes: usize,
     /// The present configuration.
     configuration: u64,
     /// The appends that were ordered in it.
     ordered: u64,
+    /// All commands that were.
+    executed: u64,
 }
 
 impl PartitionLogState {
@@ -314,7 +417,7 @@ impl PartitionLogState {
         })
     }
 
-    /// Whether an append of this id was in the log and has been trimmed.
+    /// Whether an append of this id was in the log and has been trimmed, as far as that is not forgotten.
     pub fn was_trimmed(&self, id: AppendId) -> bool {
         self.trimmed.has(id)
     }
@@ -336,7 +439,7 @@ impl PartitionLogState {
 
     /// Bytes of it, as they are counted against the bound.
     pub fn bytes(&self) -> usize {
-        self.entry_bytes + self.trimmed.ranges.len() * TRIMMED_RANGE_BYTES
+        self.entry_bytes + self.trimmed.bytes()
     }
 
     fn append(&mut self, id: AppendId, value: &[u8], bytes_max: usize) -> PartitionLogAnswer {
@@ -348,7 +451,11 @@ impl PartitionLogState {
         if let Some(place) = self.place_of(id) {
             return PartitionLogAnswer::Appended(place);
         }
-        if self.bytes() + value.len() + ENTRY_BYTES > bytes_max {
+        let bytes = value.len() + ENTRY_BYTES;
+        if self.bytes() + bytes > bytes_max {
+            self.trimmed.forget(bytes_max, (self.configuration, self.executed));
+        }
+        if self.bytes() + bytes > bytes_max {
             return PartitionLogAnswer::Full;
         }
         let (configuration, position) = (self.configuration, self.ordered);
@@ -370,13 +477,14 @@ impl PartitionLogState {
         }
     }
 
-    fn trim(&mut self, through: AppendId) -> u64 {
+    fn trim(&mut self, through: AppendId, bytes_max: usize) -> u64 {
         let Some(place) = self.place_of(through) else { return 0 };
         let removed: Vec<_> = self.order.range(..=(place, through)).map(|&(_, id)| id).collect();
         for &id in &removed {
             self.remove(id);
-            self.trimmed.insert(id.writer, id.number, id.number);
+            self.trimmed.recent.insert(id.writer, id.number, id.number);
         }
+        self.trimmed.forget(bytes_max, (self.configuration, self.executed));
         removed.len() as u64
     }
 
@@ -397,13 +505,14 @@ impl PartitionLogState {
             self.order.insert((place, id));
         }
         (self.configuration, self.ordered) = (next, 0);
+        self.executed = 0;
+        // The members of the next one may have other states.
+        self.trimmed.settled = false;
     }
 
     /// Adds what is in another state: see the [module](self).
     pub fn merge(&mut self, other: &Self) {
-        for (&(writer, first), &last) in &other.trimmed.ranges {
-            self.trimmed.insert(writer, first, last);
-        }
+        self.trimmed.merge(&other.trimmed);
         let gone: Vec<_> =
             self.entries.keys().copied().filter(|&id| self.trimmed.has(id)).collect();
         gone.into_iter().for_each(|id| self.remove(id));
@@ -419,8 +528,10 @@ impl PartitionLogState {
                 Some(_) => {}
             }
         }
-        let there = (other.configuration, other.ordered);
-        (self.configuration, self.ordered) = (self.configuration, self.ordered).max(there);
+        if (other.configuration, other.executed) > (self.configuration, self.executed) {
+            (self.configuration, self.ordered) = (other.configuration, other.ordered);
+            self.executed = other.executed;
+        }
     }
 }
 
@@ -432,10 +543,8 @@ impl Shard for PartitionLogState {
     fn save(&self, to: &mut Vec<u8>) {
         self.configuration.encode(to);
         self.ordered.encode(to);
-        (self.trimmed.ranges.len() as u64).encode(to);
-        for (&(writer, first), &last) in &self.trimmed.ranges {
-            [writer, first, last].iter().for_each(|number| number.encode(to));
-        }
+        self.executed.encode(to);
+        self.trimmed.save(to);
         for (place, id) in &self.order {
             place.encode(to);
             id.encode(to);
@@ -448,14 +557,9 @@ impl Shard for PartitionLogState {
         let mut number = || u64::decode(&mut from).ok();
         let configuration = number()?;
         let ordered = number()?;
-        let ranges = number()?;
-        let mut state = Self { configuration, ordered, ..Self::default() };
-        for _ in 0..ranges {
-            let writer = number()?;
-            let first = number()?;
-            let last = number()?;
-            state.trimmed.insert(writer, first, last);
-        }
+        let executed = number()?;
+        let trimmed = TrimmedIds::load(&mut from)?;
+        let mut state = Self { configuration, ordered, executed, trimmed, ..Self::default() };
         while !from.is_empty() {
             let place = LogPlace::decode(&mut from).ok()?;
             let id = AppendId::decode(&mut from).ok()?;
@@ -494,10 +598,11 @@ impl<const BYTES: usize> StateMachine for PartitionLog<BYTES> {
         answer: &mut Vec<u8>,
     ) -> Outcome {
         let [shard, ..] = shards else { return Outcome::NotExecuted };
+        shard.data.executed += 1;
         let done = match PartitionLogCommand::decode(command) {
             Some(PartitionLogCommand::Append { id, value }) => shard.data.append(id, value, BYTES),
             Some(PartitionLogCommand::Trim { through }) => {
-                PartitionLogAnswer::Removed(shard.data.trim(through))
+                PartitionLogAnswer::Removed(shard.data.trim(through, BYTES))
             }
             None => PartitionLogAnswer::Malformed,
         };
@@ -514,5 +619,9 @@ impl<const BYTES: usize> StateMachine for PartitionLog<BYTES> {
 
     fn enter_view(&self, data: &mut PartitionLogState, view: ViewName, _members: u32) {
         data.enter(view.number());
+    }
+
+    fn settle(&self, data: &mut PartitionLogState, executed: u64) {
+        data.trimmed.settle((data.configuration, executed));
     }
 }

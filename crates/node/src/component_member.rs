@@ -195,6 +195,8 @@ pub struct ComponentMember<S: StateMachine> {
     thread: Option<JoinHandle<()>>,
     /// How many members the group has.
     replicas: usize,
+    /// Bytes of a command, at most.
+    command_bytes: usize,
 }
 
 impl<S: StateMachine> ComponentMember<S> {
@@ -209,10 +211,12 @@ impl<S: StateMachine> ComponentMember<S> {
             return Err(MemberError::OneComponent(options.entry.name()));
         }
         let limits = bounded(&options);
-        let replica = ReconcilingReplica::new(options.rank as u32, limits).ok_or_else(|| {
-            let (protocol, capability) = (options.entry.name(), Capability::OneOrder);
-            MemberError::Capability(MissingCapability { protocol, capability })
-        })?;
+        let replicas = options.config.cluster().replicas();
+        let replica =
+            ReconcilingReplica::new(options.rank as u32, replicas, limits).ok_or_else(|| {
+                let (protocol, capability) = (options.entry.name(), Capability::OneOrder);
+                MemberError::Capability(MissingCapability { protocol, capability })
+            })?;
         let (driver, life) = connect(&options, limits)?;
         let history = record(&options)?;
         let (requests, taken) = sync_channel(REQUESTS_MAX);
@@ -224,8 +228,8 @@ impl<S: StateMachine> ComponentMember<S> {
         let looped = MemberLoop::new(parts, taken, flag);
         let thread = std::thread::Builder::new().name(name.clone()).spawn(move || looped.run());
         let thread = thread.map_err(|e| NodeError::Io(name.into(), e))?;
-        let replicas = options.config.cluster().replicas();
-        Ok(Self { requests, wake, stop, thread: Some(thread), replicas })
+        let (thread, command_bytes) = (Some(thread), limits.command_bytes());
+        Ok(Self { requests, wake, stop, thread, replicas, command_bytes })
     }
 
     fn hand_in(&self, request: MemberRequest<S>) -> Result<(), MemberCallError> {
@@ -244,8 +248,14 @@ impl<S: StateMachine> ComponentMember<S> {
     /// Hands in a command, and returns at once. Commands of one thread are executed in the order in which it hands them in.
     ///
     /// # Errors
-    /// When too much waits already, or the member has stopped: it will not be executed.
+    /// When too much waits already, the command is larger than a message may be, or the member has stopped: it will not be
+    /// executed.
     pub fn send(&self, command: &[u8]) -> Result<PendingMemberAnswer, MemberCallError> {
+        let bytes_max = self.command_bytes;
+        if command.len() > bytes_max {
+            // Refused here, so that what waits for the member's thread is bounded in bytes, too.
+            return Err(MemberCallError::Refused(ReconcileRefusal::TooLarge { bytes_max }));
+        }
         let (answer, answered) = sync_channel(1);
         self.hand_in(MemberRequest::Command(command.to_vec(), answer))?;
         Ok(PendingMemberAnswer(answered))

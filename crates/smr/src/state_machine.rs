@@ -59,6 +59,12 @@ pub trait StateMachine: Default + Send + Sync + 'static {
     /// a bit each by their number in the group, that come from that view into this one are called with the same state. Those
     /// of them that come from another view have states of their own, which are reconciled after it.
     fn enter_view(&self, _data: &mut Self::Shard, _view: ViewName, _members: u32) {}
+
+    /// Every process of the group is in the present view, all had one state in it, and each has executed its first
+    /// `executed` commands in it: those that [`Self::apply`] was given since [`Self::enter_view`]. From now on no state that
+    /// this one merges with is without them, save the empty one of a process that begins anew. All replicas
+    /// call it between the same two commands. Where every component of a partition continues, with [`Self::reconciler`].
+    fn settle(&self, _data: &mut Self::Shard, _executed: u64) {}
 }
 
 /// The hook of a [`StateMachine`] that can reconcile: merges the second state into the first.

@@ -100,8 +100,9 @@ struct ComponentNode<M: StateMachine> {
 }
 
 impl<M: StateMachine> ComponentNode<M> {
-    fn new(rank: usize, limits: ReconcileLimits) -> Option<Self> {
-        let replica = ReconcilingReplica::new(rank as u32, limits)?;
+    fn new(rank: usize, settings: &ComponentSettings) -> Option<Self> {
+        let ComponentSettings { replicas, limits, .. } = *settings;
+        let replica = ReconcilingReplica::new(rank as u32, replicas, limits)?;
         Some(Self { replica, unanswered: BTreeMap::new(), is_alive: false })
     }
 }
@@ -202,7 +203,7 @@ impl<W: ComponentWorkload> Host for ComponentHost<W> {
     fn passed(&mut self, _: Time, _: Pid, _: Ticket) {}
 
     fn crashed(&mut self, _: Time, rank: usize) {
-        if let Some(node) = ComponentNode::new(rank, self.settings.limits) {
+        if let Some(node) = ComponentNode::new(rank, &self.settings) {
             self.nodes[rank] = node;
         }
         self.workload.iter_mut().for_each(|workload| workload.crashed(rank));
@@ -268,10 +269,10 @@ pub fn run_components<W: ComponentWorkload>(
     workload: &dyn Fn() -> W,
 ) -> Result<ComponentRun<W>, String> {
     require_reconciler::<W::Machine>(entry).map_err(|missing| missing.to_string())?;
-    let ComponentSettings { replicas, limits, commands, .. } = *settings;
+    let ComponentSettings { replicas, commands, .. } = *settings;
     let raw = RawConfig { groups: 1, replicas, clients: 0, ..RawConfig::default() };
     let config: Config = raw.check(entry.about().params).map_err(|e| e.to_string())?;
-    let node = |rank| ComponentNode::<W::Machine>::new(rank, limits);
+    let node = |rank| ComponentNode::<W::Machine>::new(rank, settings);
     let nodes = || (0..replicas).map(node).collect::<Option<Vec<_>>>();
     if nodes().is_none() {
         return Err("the machine has no hook to reconcile".to_string());

@@ -91,7 +91,7 @@ fn components_merge_into_one_order_by_configurations_and_say_where_each_entry_wa
 #[test]
 fn a_merge_is_the_same_in_any_order_and_changes_nothing_if_it_is_repeated() {
     let [mut alone, pair] = parted();
-    alone.trim(id(1, 1));
+    alone.trim(id(1, 1), 600);
     let third = {
         // It parted from the others in the first configuration, where it had an order of its own.
         let mut state = PartitionLogState::default();
@@ -155,10 +155,99 @@ fn a_full_log_declines_appends_until_it_is_trimmed_and_trimmed_entries_stay_away
     }
 }
 
+fn settle(state: &mut PartitionLogState, executed: u64) {
+    LittleLog::default().settle(state, executed);
+}
+
+/// Appends entries of so many writers, from that one on, until the log declines them, and trims them all. Says how many it took.
+fn fill_and_trim(state: &mut PartitionLogState, first: u64) -> u64 {
+    let writers = first..first + 100;
+    let taken = writers.take_while(|&writer| {
+        matches!(append(state, id(writer, 1), b"v"), PartitionLogAnswer::Appended(_))
+    });
+    let taken = taken.count() as u64;
+    let through = id((first + taken).saturating_sub(1), 1);
+    run(state, &PartitionLogCommand::Trim { through }.encode());
+    taken
+}
+
+#[test]
+fn ids_of_trimmed_entries_are_forgotten_in_their_order_so_that_a_log_of_many_writers_stays_open() {
+    let mut state = PartitionLogState::default();
+    let mut first = 1;
+    for round in 0..50 {
+        let taken = fill_and_trim(&mut state, first);
+        assert!(taken > 0, "round {round}: {state:?}");
+        assert!(state.was_trimmed(id(first + taken - 1, 1)), "the last ones are known");
+        assert!(state.bytes() <= 600, "round {round}: {}", state.bytes());
+        let executed = state.executed;
+        settle(&mut state, executed);
+        first += taken;
+    }
+    assert!(!state.was_trimmed(id(1, 1)), "it is forgotten");
+    // A state with ids of both kinds reads back.
+    let mut bytes = Vec::new();
+    state.save(&mut bytes);
+    assert_eq!(PartitionLogState::load(&bytes), Some(state));
+}
+
+#[test]
+fn no_id_is_forgotten_that_another_component_may_have_and_no_merge_brings_an_entry_back() {
+    // Both have the first entry, and part before one of them executes its trim.
+    let mut alone = PartitionLogState::default();
+    add(&mut alone, id(1, 1));
+    let mut other = alone.clone();
+    let mut first = 2;
+    for _ in 0..50 {
+        first += fill_and_trim(&mut alone, first).max(1);
+    }
+    assert!(alone.was_trimmed(id(1, 1)), "nothing has settled");
+    assert_eq!(append(&mut alone, id(999, 1), b"v"), PartitionLogAnswer::Full);
+    for state in [&mut alone, &mut other] {
+        enter(state, name(1, 0));
+    }
+    let mut both = merged(&[&other, &alone]);
+    assert_eq!((ids(&both), merged(&[&alone, &other]) == both), (vec![], true));
+    // All have it now: it may be forgotten.
+    settle(&mut both, 0);
+    let one = append(&mut both, id(999, 1), b"v");
+    assert!(matches!(one, PartitionLogAnswer::Appended(_)), "{one:?}");
+    assert!(!both.was_trimmed(id(1, 1)));
+    // A command that settled in one configuration says nothing in the next.
+    let executed = both.executed;
+    settle(&mut both, executed);
+    enter(&mut both, name(2, 0));
+    assert!(!both.trimmed.settled);
+}
+
+#[test]
+fn a_merged_log_holds_what_its_components_held_and_takes_no_more_until_it_is_trimmed() {
+    let mut states = [1, 2, 3].map(|writer| {
+        let mut state = PartitionLogState::default();
+        enter(&mut state, name(1, writer as u32));
+        let full = PartitionLogAnswer::Full;
+        let filled = (1..).find(|&n| append(&mut state, id(writer, n), &[0; 80]) == full);
+        assert_eq!(filled, Some(4));
+        enter(&mut state, name(2, 0));
+        state
+    });
+    let sizes = states.each_ref().map(PartitionLogState::bytes);
+    let mut all = merged(&states.each_ref());
+    assert_eq!((all.bytes(), all.bytes() > 600), (sizes.iter().sum(), true));
+    assert!(all.bytes() <= 3 * 600, "as much for each process, at most");
+    // Parted again, none of the components adds to it.
+    for state in [&mut all, &mut states[0]] {
+        assert_eq!(append(state, id(9, 9), b""), PartitionLogAnswer::Full);
+    }
+    let [.., last] = all.entries().map(|e| e.id).collect::<Vec<_>>()[..] else { panic!("{all:?}") };
+    run(&mut all, &PartitionLogCommand::Trim { through: last }.encode());
+    assert!(matches!(append(&mut all, id(9, 9), b""), PartitionLogAnswer::Appended(_)));
+}
+
 #[test]
 fn a_state_reads_back_and_no_shortened_one_is_taken_for_it() {
     let [mut alone, pair] = parted();
-    alone.trim(id(2, 1));
+    alone.trim(id(2, 1), 600);
     let state = merged(&[&alone, &pair]);
     let mut bytes = Vec::new();
     state.save(&mut bytes);

@@ -9,11 +9,16 @@ use std::collections::BTreeSet;
 #[derive(Default)]
 struct GrowingSet;
 
+/// Bytes of each of its bytes in a saved state.
+const SAVED_BYTES: usize = 8;
+
 #[derive(Debug, Default, PartialEq, Eq)]
 struct SetState {
     all: BTreeSet<u8>,
     /// The views that were entered.
     views: Vec<u64>,
+    /// How many commands have settled, and how many items there were, at each call.
+    settled: Vec<(u64, usize)>,
 }
 
 impl Shard for SetState {
@@ -22,11 +27,12 @@ impl Shard for SetState {
     }
 
     fn save(&self, to: &mut Vec<u8>) {
-        to.extend(&self.all);
+        self.all.iter().for_each(|&byte| to.extend([byte; SAVED_BYTES]));
     }
 
     fn load(from: &[u8]) -> Option<Self> {
-        Some(Self { all: from.iter().copied().collect(), views: Vec::new() })
+        let all = from.iter().copied().step_by(SAVED_BYTES).collect();
+        Some(Self { all, ..Self::default() })
     }
 }
 
@@ -59,6 +65,10 @@ impl StateMachine for GrowingSet {
     fn enter_view(&self, data: &mut SetState, view: ViewName, _members: u32) {
         data.views.push(view.number());
     }
+
+    fn settle(&self, data: &mut SetState, executed: u64) {
+        data.settled.push((executed, data.all.len()));
+    }
 }
 
 /// A member, and the answers that it gave.
@@ -69,7 +79,7 @@ struct TestMember {
 
 impl TestMember {
     fn new(me: u32, limits: ReconcileLimits) -> Self {
-        let replica = ReconcilingReplica::new(me, limits).expect("it can reconcile");
+        let replica = ReconcilingReplica::new(me, 2, limits).expect("it can reconcile");
         Self { replica, answers: Vec::new() }
     }
 
@@ -118,7 +128,7 @@ const fn merged(view: u64) -> ProtocolEvent {
 }
 
 const SMALL: ReconcileLimits =
-    ReconcileLimits { open: 2, queued: 3, queued_bytes: 100, message_bytes: STATE_HEAD + 2 };
+    ReconcileLimits { open: 2, queued: 3, queued_bytes: 100, message_bytes: COMMAND_HEAD + 7 };
 
 fn two() -> [TestMember; 2] {
     [0, 1].map(|me| TestMember::new(me, ReconcileLimits::default()))
@@ -139,6 +149,25 @@ fn merging() -> [TestMember; 2] {
     both
 }
 
+/// A message with a command, of a member that says nothing of what it has executed in a view here.
+fn message(number: u64, byte: u8) -> Vec<u8> {
+    [&[COMMAND][..], &number.to_le_bytes(), &[0xff; EXECUTED_BYTES], &[byte]].concat()
+}
+
+/// Delivers all that the members multicast, until they have nothing more to say: each message, and its sender.
+fn carry(both: &mut [TestMember; 2]) -> Vec<(u32, Vec<u8>)> {
+    let mut carried = Vec::new();
+    loop {
+        let next =
+            |(p, member): (usize, &mut TestMember)| Some((p as u32, member.replica.multicast()?));
+        let Some((p, message)) = both.iter_mut().enumerate().find_map(next) else {
+            return carried;
+        };
+        both.iter_mut().for_each(|member| member.deliver(p, &message));
+        carried.push((p, message));
+    }
+}
+
 /// All that a member multicasts now.
 fn all_of(member: &mut TestMember) -> Vec<Vec<u8>> {
     std::iter::from_fn(|| member.replica.multicast()).collect()
@@ -150,20 +179,22 @@ fn states_are_reconciled_before_a_command_that_was_delivered_among_them() {
     let early = both[0].command(9);
     for (p, member) in both.iter_mut().enumerate() {
         member.event(entered(1, 1 << p));
-        let message = [&[COMMAND][..], &[0; 8], &[p as u8]].concat();
-        member.deliver(p as u32, &message);
+        member.deliver(p as u32, &message(0, p as u8));
         member.event(entered(2, 0b11));
         member.event(merged(2));
         member.event(merged(2));
     }
-    let states = both.each_mut().map(all_of);
-    assert!(states.iter().all(|parts| parts.len() == 1), "once a view: {states:?}");
+    let first = all_of(&mut both[0]);
+    assert_eq!(first.len(), 1, "once a view");
+    assert_eq!(all_of(&mut both[1]).len(), 0, "it is not its turn");
+    both.iter_mut().for_each(|member| member.deliver(0, &first[0]));
+    let second = all_of(&mut both[1]);
+    assert_eq!(second.len(), 1, "once a view");
     for member in &mut both {
-        member.deliver(1, &states[1][0]);
         member.deliver(0, &early);
         assert!(!member.replica.is_reconciled());
         assert_eq!((member.replica.state().items(), member.replica.waiting()), (1, 1));
-        member.deliver(0, &states[0][0]);
+        member.deliver(1, &second[0]);
         assert!(member.replica.is_reconciled() && member.replica.waiting() == 0);
         assert_eq!(member.items(), [0, 1, 9]);
     }
@@ -174,17 +205,16 @@ fn states_are_reconciled_before_a_command_that_was_delivered_among_them() {
 #[test]
 fn a_view_that_ends_too_soon_has_its_members_exchange_their_states_in_the_next() {
     let mut both = merging();
-    let early = [&[COMMAND][..], &[7; 8], &[5]].concat();
-    let old = both.each_mut().map(all_of);
+    let old = all_of(&mut both[0]);
     for member in &mut both {
-        member.deliver(0, &early);
+        member.deliver(0, &message(7, 5));
         member.event(entered(3, 0b11));
-    }
-    let states = both.each_mut().map(all_of);
-    for member in &mut both {
         // One of the view before was multicast too late.
-        member.deliver(0, &old[0][0]);
-        (0..2).for_each(|p| member.deliver(p, &states[p as usize][0]));
+        member.deliver(0, &old[0]);
+        assert!(!member.replica.is_reconciled());
+    }
+    assert_eq!(carry(&mut both).len(), 2);
+    for member in &mut both {
         assert_eq!(member.items(), [0, 1, 5]);
         assert_eq!((member.replica.is_reconciled(), member.replica.merges()), (true, 1));
     }
@@ -207,23 +237,94 @@ fn a_state_of_many_parts_arrives_whole_and_parts_of_an_ended_view_are_dropped() 
         }
         member.event(entered(2, 0b11));
         member.event(merged(2));
-        // One part of three leaves before the view ends.
-        assert!(member.replica.multicast().is_some());
+        // One part of three leaves before the view ends, of the one whose turn it is.
+        assert_eq!(member.replica.multicast().is_some(), p == 0);
         member.event(entered(3, 0b11));
     }
-    let states = both.each_mut().map(all_of);
-    assert_eq!(states.each_ref().map(Vec::len), [3, 3], "of the new view only");
-    for member in &mut both {
-        for (p, parts) in states.iter().enumerate() {
-            for (at, part) in parts.iter().enumerate() {
+    for p in 0..2 {
+        let parts = all_of(&mut both[p]);
+        assert_eq!(parts.len(), 3, "of the new view only");
+        for (at, part) in parts.iter().enumerate() {
+            for member in &mut both {
                 assert!(!member.replica.is_reconciled(), "part {at} of {p}");
                 member.deliver(p as u32, part);
                 member.deliver(p as u32, part);
             }
         }
+    }
+    for member in &both {
         assert!(member.replica.is_reconciled());
         assert_eq!(member.items(), [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]);
     }
+}
+
+#[test]
+fn a_member_keeps_the_bytes_of_one_state_at_a_time_while_states_are_exchanged() {
+    let mut all = [0, 1, 2].map(|me| TestMember::new(me, SMALL));
+    for (p, member) in all.iter_mut().enumerate() {
+        member.event(entered(1, 1 << p));
+        for byte in 0..9 {
+            let message = member.command(10 * p as u8 + byte);
+            member.deliver(p as u32, &message);
+        }
+        member.event(entered(2, 0b111));
+        member.event(merged(2));
+    }
+    let mut parts = 0;
+    while !all[0].replica.is_reconciled() {
+        let speaks: Vec<_> = (0..3).filter(|&p| all[p].replica.next_message().is_some()).collect();
+        let [p] = speaks[..] else { panic!("one after the other: {speaks:?}") };
+        let part = all[p].replica.multicast().expect("a part");
+        parts += 1;
+        for member in &mut all {
+            member.deliver(p as u32, &part);
+            let exchange = member.replica.exchange.as_ref();
+            assert!(
+                exchange.is_none_or(|states| states.bytes.len() < 9 * SAVED_BYTES),
+                "{exchange:?}"
+            );
+        }
+    }
+    assert_eq!((parts, all[2].items().len()), (3 * 4, 27));
+}
+
+#[test]
+fn a_command_settles_when_all_processes_say_that_they_have_executed_it_in_one_reconciled_view() {
+    let mut both = merging();
+    let settled =
+        |both: &[TestMember; 2]| both.each_ref().map(|m| m.replica.state().settled.clone());
+    let silent: [Vec<(u64, usize)>; 2] = Default::default();
+    // Neither the parts of the states nor a member that has said nothing settle anything.
+    carry(&mut both);
+    both[0].replica.submit(&[7]).expect("there is room");
+    carry(&mut both);
+    assert_eq!(settled(&both), silent);
+    // The second one says that it has executed that command, in front of its own one.
+    both[1].replica.submit(&[8]).expect("there is room");
+    carry(&mut both);
+    assert_eq!(settled(&both), [[(0, 3)], [(0, 3)]], "the first one has said it of none");
+    both[0].replica.submit(&[9]).expect("there is room");
+    carry(&mut both);
+    assert_eq!(settled(&both), [[(0, 3), (1, 4)], [(0, 3), (1, 4)]]);
+    // A member without commands says it once it has executed many, and no other one does then.
+    for _ in 0..SETTLE_COMMANDS {
+        both[0].replica.submit(&[9]).expect("there is room");
+        let carried = carry(&mut both);
+        assert!(carried.len() <= 2, "{carried:?}");
+    }
+    let ends = settled(&both).map(|told| told.last().copied());
+    assert!(ends[0] == ends[1] && ends[0] >= Some((SETTLE_COMMANDS, 5)), "{ends:?}");
+    // In a view without one of them nothing settles, nor by a message of another view.
+    let late = both[0].command(1);
+    let told = settled(&both);
+    both[0].event(entered(3, 0b01));
+    both[0].deliver(0, &late);
+    for _ in 0..2 * SETTLE_COMMANDS {
+        let message = both[0].command(2);
+        both[0].deliver(0, &message);
+        assert!(both[0].replica.next_message().is_none(), "nobody waits for it");
+    }
+    assert_eq!(settled(&both), told);
 }
 
 #[test]
@@ -232,8 +333,7 @@ fn the_machine_is_told_of_a_view_behind_the_commands_of_the_one_before() {
     assert_eq!(both[0].replica.state().views, [1, 2]);
     let early = both[1].replica.submit(b"x").expect("there is room");
     assert_eq!(early, 2);
-    let waits = [&[COMMAND][..], &[7; 8], &[5]].concat();
-    both[0].deliver(1, &waits);
+    both[0].deliver(1, &message(7, 5));
     assert_eq!(both[0].items(), [0]);
     both[0].event(entered(3, 0b01));
     assert_eq!(both[0].items(), [0, 5], "it belongs to view 2");
@@ -275,15 +375,12 @@ fn commands_beyond_the_bounds_are_refused_at_once_and_say_that_they_were_not_exe
 #[test]
 fn no_command_is_multicast_while_states_are_exchanged_so_few_wait() {
     let mut both = merging();
-    let states = both.each_mut().map(|member| {
-        member.replica.submit(b"x").expect("there is room");
-        all_of(member)
-    });
-    assert!(states.iter().all(|all| all.len() == 1 && all[0][0] == STATE), "{states:?}");
     for member in &mut both {
-        (0..2).for_each(|p| member.deliver(p, &states[p as usize][0]));
-        assert_eq!(all_of(member).len(), 1, "the command leaves behind the exchange");
+        member.replica.submit(b"x").expect("there is room");
     }
+    let kinds: Vec<_> = carry(&mut both).iter().map(|(p, message)| (*p, message[0])).collect();
+    let expected = [(0, STATE), (1, STATE), (0, COMMAND), (1, COMMAND)];
+    assert_eq!(kinds, expected, "the commands leave behind the exchange");
 }
 
 #[test]
@@ -317,9 +414,10 @@ fn each_command_is_answered_once_also_where_the_member_stops() {
 
 #[test]
 fn bytes_that_are_no_message_change_nothing() {
-    let mut both = merging();
-    let [one, _] = &mut both;
-    for bytes in [&[][..], &[COMMAND], &[COMMAND, 1, 2], &[STATE, 0], &[7, 7], &[STATE; 13]] {
+    let [mut one, _] = merging();
+    for bytes in
+        [&[][..], &[COMMAND], &[COMMAND, 1, 2], &[STATE, 0], &[7, 7], &[STATE; 13], &[EXECUTED; 9]]
+    {
         one.deliver(1, bytes);
     }
     let part = one.replica.multicast().expect("its state");
