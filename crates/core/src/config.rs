@@ -257,6 +257,11 @@ impl Config {
         &self.overlay
     }
 
+    /// Whether the configuration was checked with this parameter: not all rows of a family have the same.
+    pub fn has(&self, param: &Param) -> bool {
+        self.find(param.name).is_some()
+    }
+
     /// The value of a parameter. Panics if the configuration was checked without it.
     pub fn get(&self, param: &Param) -> u64 {
         let found = self.find(param.name);

@@ -56,7 +56,8 @@ pub(crate) const BATCH_BYTES: Param = Param {
 
 /// The parameters of an entry on virtual synchrony: those of all, between them the transport of packets if it can be
 /// chosen, and the detector, then its own, and last its mutants. One whose detector is given has none to choose: an empty
-/// list before its own says so.
+/// list before its own says so. Another empty list behind that: one where nobody continues without a member whose application is
+/// full.
 macro_rules! group_params {
     ($mutant:ty, [$($lane:expr)?], [$($own:expr),+ $(,)?]) => {
         $crate::layers::group_entry::group_params!(
@@ -67,6 +68,21 @@ macro_rules! group_params {
         )
     };
     ($mutant:ty, [$($lane:expr)?], [$($detector:expr)?], [$($own:expr),+ $(,)?]) => {
+        $crate::layers::group_entry::group_params!(
+            $mutant,
+            [$($lane)?],
+            [$($detector)?],
+            [$crate::layers::group_entry::FULL_US],
+            [$($own),+]
+        )
+    };
+    (
+        $mutant:ty,
+        [$($lane:expr)?],
+        [$($detector:expr)?],
+        [$($full:expr)?],
+        [$($own:expr),+ $(,)?]
+    ) => {
         &[
             amcast_core::parameters::WINDOW.param(),
             amcast_core::parameters::WINDOW_BYTES.param(),
@@ -76,7 +92,7 @@ macro_rules! group_params {
             amcast_core::parameters::HEARTBEAT.param(),
             amcast_core::parameters::SUSPECT.param(),
             amcast_core::parameters::RETRY.param(),
-            $crate::layers::group_entry::FULL_US,
+            $($full,)?
             $($own,)+
             #[cfg(feature = "mutants")]
             <$mutant as $crate::mutant::Mutant>::PARAM,
@@ -168,7 +184,7 @@ pub(crate) fn layer_settings(
         quorum: ViewQuorum::Majority,
         retry: RETRY.get(config),
         ack: Span::micros(config.get(&ACK_US)),
-        full: Span::micros(config.get(&FULL_US)),
+        full: config.has(&FULL_US).then(|| Span::micros(config.get(&FULL_US))),
         link: None,
         packet_bytes: config.get(&PACKET_BYTES) as usize,
         window: limits.window,

@@ -78,7 +78,7 @@ use alloc::string::String;
 use amcast_core::config::ParamKind;
 use amcast_core::entry::Trials;
 use amcast_core::messages::Lane;
-use amcast_core::parameters::{LANE, PAYLOAD_MAX, WINDOW, WINDOW_BYTES};
+use amcast_core::parameters::{DETECTOR, LANE, PAYLOAD_MAX, WINDOW, WINDOW_BYTES};
 use amcast_core::{
     About, Assumption, Capabilities, Config, ConfigError, Datagrams, Entry, MediumKind, Param,
     PartitionMode, Pid, Property, ProtocolProcess, Span,
@@ -119,6 +119,15 @@ const ROUND_BYTES: Param = Param {
 
 static TOTO_PARAMS: &[Param] =
     group_params!(mutants::TotoMutant, [LANE], [ACK_US, PACKET_BYTES, ROUND_BYTES, VOTE_US, PHI]);
+
+/// Where each component decides for itself nobody continues without a member that is full.
+static PARTITIONABLE_PARAMS: &[Param] = group_params!(
+    mutants::TotoMutant,
+    [LANE],
+    [DETECTOR],
+    [],
+    [ACK_US, PACKET_BYTES, ROUND_BYTES, VOTE_US, PHI]
+);
 
 static ALL_ACK_PARAMS: &[Param] =
     group_params!(mutants::TotoMutant, [LANE], [ACK_US, PACKET_BYTES, ROUND_BYTES, VOTE_US]);
@@ -201,7 +210,7 @@ pub static TOTO_PARTITIONABLE: VotedOrder = VotedOrder {
             Property::AgreedMulticast,
         ],
         assumes: &[],
-        params: TOTO_PARAMS,
+        params: PARTITIONABLE_PARAMS,
     },
     rule: by_phi,
     quorum: ViewQuorum::Component,

@@ -16,6 +16,9 @@
 //! After [`VsyncSettings::full`](super::VsyncSettings) without an end it asks the others to continue without it, as one
 //! that leaves does, if they are a majority with the state. They exclude it, and it does not ask to join before as long a
 //! time is over: a member whose application is stuck for good stops the group for half of the time at most.
+//!
+//! Where every component of a partition continues, a member that the others excluded would be a component, and would
+//! merge with them at once, since all hear each other. So it holds its component back for as long as its application is full.
 
 use super::VsyncPacket;
 use super::agreement::PrimaryComponent;
@@ -32,8 +35,8 @@ use amcast_core::Input;
 /// Whether this process's application holds back the group.
 #[derive(Debug)]
 pub(super) struct FlowControl {
-    /// How long it may.
-    most: Span,
+    /// How long it may, if there is an end.
+    most: Option<Span>,
     is_full: bool,
     /// When this process asks the others to continue without it; never unless the application is full.
     ask_at: Time,
@@ -43,7 +46,7 @@ pub(super) struct FlowControl {
 
 impl FlowControl {
     /// Of an application that is not full, and may be full for so long.
-    pub(super) const fn new(most: Span) -> Self {
+    pub(super) const fn new(most: Option<Span>) -> Self {
         Self { most, is_full: false, ask_at: Time::NEVER, join_at: Time::ZERO }
     }
 
@@ -56,7 +59,8 @@ impl FlowControl {
     pub(super) fn set_full(&mut self, now: Time, is_full: bool) {
         if is_full != self.is_full {
             self.is_full = is_full;
-            self.ask_at = if is_full { now + self.most } else { Time::NEVER };
+            let most = self.most.filter(|_| is_full);
+            self.ask_at = most.map_or(Time::NEVER, |most| now + most);
         }
     }
 
@@ -78,20 +82,13 @@ impl FlowControl {
         out: &mut Outbox<Messages<VsyncPacket>>,
     ) {
         let now = group.now;
-        if self.deadline(group) > now {
-            return;
-        }
-        if group.has_components() {
-            // Nobody would let it in again before it has joined a view of others.
-            self.ask_at = Time::NEVER;
-            return;
-        }
+        let Some(most) = self.most.filter(|_| self.deadline(group) <= now) else { return };
         self.ask_at = now + group.settings.retry;
         if PrimaryComponent(group).can_spare_this() {
             if self.join_at <= now {
                 out.note(Note::TooFull);
             }
-            self.join_at = now + self.most;
+            self.join_at = now + most;
             let view = group.decision.view.id;
             group.others().for_each(|to| post.push(to, PacketItem::Leave { view }));
         }

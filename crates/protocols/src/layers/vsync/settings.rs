@@ -52,8 +52,9 @@ pub struct VsyncSettings {
     pub retry: Span,
     /// How long an acknowledgement that nobody waits for may be held back.
     pub ack: Span,
-    /// How long a member whose application is full may hold the others back.
-    pub full: Span,
+    /// How long a member whose application is full may hold the others back; without end if none is given, as it must be where
+    /// each component decides for itself.
+    pub full: Option<Span>,
     /// The rate of the link of each process, in kilobytes a second, if acknowledgements are to take only of what it has to
     /// spare. Where casts are multicast, one member gathers them for all then.
     pub link: Option<u64>,
@@ -87,6 +88,10 @@ pub enum VsyncMutant {
     /// A coordinator of a component names also processes that do not hear each other, and ends their view with what it has
     /// itself.
     NamesUnheard,
+    /// A member makes more datagrams while its carrier has no more room.
+    IgnoresBacklog,
+    /// A member does not hear that its carrier has room again.
+    NeverHearsRoom,
     /// A joiner lets its driver believe any source of a state, whether it continues or not.
     BelievesAnybody,
 }

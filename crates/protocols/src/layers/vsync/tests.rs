@@ -150,7 +150,7 @@ fn settings(me: u32) -> VsyncSettings {
         quorum: ViewQuorum::Majority,
         retry: Span::millis(2),
         ack: Span::micros(100),
-        full: Span::millis(50),
+        full: Some(Span::millis(50)),
         link: None,
         packet_bytes: 1400,
         window: 8,

@@ -4,7 +4,7 @@ use crate::layers::batch::{Batch, OpenBatch};
 use crate::layers::join_state::JoinState;
 use crate::toto::member::{TotoMember, VoteRule};
 use crate::toto::message::TotoMessage;
-use crate::toto::{ALL_ACK, TOTO, VotedOrder};
+use crate::toto::{ALL_ACK, TOTO, TOTO_PARTITIONABLE, VotedOrder};
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use amcast_core::codec::Codec;
@@ -215,6 +215,17 @@ fn a_shape_that_does_not_fit_is_refused_with_a_remedy() {
         let refused = entry.build(Pid(0), &config).err().expect("refused").to_string();
         assert!(refused.contains(entry.name()) && refused.contains("give groups = 1"), "{refused}");
     }
+}
+
+#[test]
+fn a_parameter_without_an_effect_is_refused_where_every_component_continues() {
+    let check = |entry: &VotedOrder| {
+        let set = [("full_us".to_string(), "1000000".to_string())].into_iter().collect();
+        RawConfig { set, ..RawConfig::default() }.check(entry.about().params).map(drop)
+    };
+    assert!(check(&TOTO).is_ok() && check(&ALL_ACK).is_ok());
+    let refused = check(&TOTO_PARTITIONABLE).expect_err("nobody continues without a member");
+    assert!(refused.to_string().contains("full_us"), "{refused}");
 }
 
 #[test]

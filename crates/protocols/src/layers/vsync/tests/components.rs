@@ -37,7 +37,7 @@ struct ComponentNetwork {
 }
 
 fn of(processes: usize, me: u32) -> VsyncSettings {
-    VsyncSettings { processes, quorum: ViewQuorum::Component, ..settings(me) }
+    VsyncSettings { processes, quorum: ViewQuorum::Component, full: None, ..settings(me) }
 }
 
 impl ComponentNetwork {
@@ -325,6 +325,23 @@ fn a_report_that_its_process_has_not_made_does_not_stay() {
         network.run(60);
         assert_eq!(network.views(), [0b111; 3], "{item:?}");
     }
+}
+
+#[test]
+fn a_report_of_a_life_that_is_over_is_believed_no_more_by_those_that_do_not_hear_the_next() {
+    let mut network = ComponentNetwork::new(4);
+    // p3 hears all but p0, and knows of it by reports that others pass on.
+    network.part(&[0], &[3]);
+    network.run(60);
+    assert_eq!(network.views(), [0b0111, 0b0111, 0b0111, 0b1000]);
+    // In its next life p0 does not hear p2 either, which p3 can learn only from others.
+    network.cut.push((2, 0));
+    network.restart(0);
+    network.run(400);
+    assert_eq!(network.views(), [0b0011, 0b0011, 0b1100, 0b1100]);
+    network.look();
+    network.run(200);
+    assert_eq!(network.look(), [const { Vec::new() }; 4], "no view follows");
 }
 
 #[test]

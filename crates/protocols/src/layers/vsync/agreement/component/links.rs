@@ -12,6 +12,14 @@
 //! Reports are passed on with each heartbeat, so that p2 above knows which processes p0 hears. A process of which nobody has a
 //! report counts as hearing all.
 //!
+//! # Age
+//! A process makes a report with each heartbeat, so that one that still comes from it, over any path, has a higher number than
+//! the last. A report without a later one for [long](REPORT_HEARTBEATS) is believed no more, and passed on no more: its
+//! process is gone, or lives a life of which this one has heard nothing. If it were believed, this process
+//! could divide the processes otherwise than all others do, for good: it would not answer the one that asks it for
+//! a view, which would ask again and again. One that is passed on counts in its place then, also of a life that this
+//! process has not heard.
+//!
 //! A report that is passed on and that its process has not made, with a high number or of an incarnation that never was,
 //! does not stay: the report that comes from the process itself counts more, and a process that receives a report of its
 //! own with a number that it has not reached makes the next one with a higher number.
@@ -19,7 +27,10 @@
 use super::super::NONSENSE;
 use crate::layers::vsync::membership::GroupMembership;
 use alloc::vec::Vec;
-use amcast_core::Pid;
+use amcast_core::{Pid, Time};
+
+/// For how many heartbeats a report is believed without a later one of its process.
+const REPORT_HEARTBEATS: u64 = 32;
 
 /// More reports than a process makes in an incarnation. A report of a higher number is of nobody, and there are higher numbers
 /// behind each other one.
@@ -45,14 +56,14 @@ impl HearingReport {
     }
 
     /// Whether this report of a process counts less than another one: of one from the process itself, and one that was passed
-    /// on, the former counts; of two that were passed on, that of the incarnation in which the process was heard, and
-    /// then the later one.
-    fn gives_way(&self, new: &Self, (is_own, life): (bool, u64)) -> bool {
+    /// on, the former counts; of two that were passed on, that of the incarnation in which the process was heard, as long as it
+    /// is believed, and then the later one.
+    fn gives_way(&self, new: &Self, (is_own, life): (bool, u64), is_believed: bool) -> bool {
         let is_present = |report: &Self| report.life == life;
         match (is_own, is_present(self), is_present(new)) {
             // The process has said it just now. A report that is later is of nobody, or overtook this one and comes again.
             (true, _, true) => self != new,
-            (_, true, false) => false,
+            (_, true, false) if is_believed => false,
             (_, false, true) => true,
             _ => (new.life, new.version) > (self.life, self.version),
         }
@@ -74,6 +85,10 @@ impl HearingReport {
 pub(super) struct ComponentLinks {
     /// By pid.
     reports: Vec<HearingReport>,
+    /// By pid: until when each is believed.
+    until: Vec<Time>,
+    /// Those that are believed, a bit each, as of the last heartbeat.
+    believed: u32,
 }
 
 /// The set of the processes in `all` that `me` is in, where `links` has the processes that each is linked with, a bit
@@ -110,7 +125,21 @@ pub(super) fn linked(hears: &[u32]) -> Vec<u32> {
 impl ComponentLinks {
     /// Nobody has reported anything.
     pub(super) fn new(processes: usize) -> Self {
-        Self { reports: alloc::vec![HearingReport::default(); processes] }
+        let reports = alloc::vec![HearingReport::default(); processes];
+        Self { reports, until: alloc::vec![Time::ZERO; processes], believed: 0 }
+    }
+
+    const fn believes(&self, p: Pid) -> bool {
+        self.believed >> p.0 & 1 == 1
+    }
+
+    /// Believes no report any more that is too old. Says whether there is any that was believed until now.
+    pub(super) fn expire(&mut self, now: Time) -> bool {
+        let is_old = |p: &usize| self.until[*p] <= now;
+        let old = (0..self.until.len()).filter(is_old).fold(0_u32, |bits, p| bits | 1 << p);
+        let any = self.believed & old != 0;
+        self.believed &= !old;
+        any
     }
 
     /// Takes over the reports that a process has, where they count more than those that are here. Says whether any is news.
@@ -121,40 +150,48 @@ impl ComponentLinks {
         reports: &[HearingReport],
     ) -> bool {
         let mut is_news = false;
-        for (p, (own, new)) in (0..).map(Pid).zip(self.reports.iter_mut().zip(reports)) {
+        let until = group.now + group.settings.heartbeat.times(REPORT_HEARTBEATS);
+        for (at, new) in reports.iter().enumerate().take(self.reports.len()) {
+            let (p, kept) = (Pid(at as u32), self.reports[at]);
             if p == group.me() {
-                own.outdo(new, group.life);
+                self.reports[at].outdo(new, group.life);
                 continue;
             }
-            if new.is_sound() && own.gives_way(new, (p == from, group.peers.life(p))) {
-                is_news |= (new.life, new.view, new.hears) != (own.life, own.view, own.hears);
-                *own = *new;
+            let (source, is_believed) = ((p == from, group.peers.life(p)), self.believes(p));
+            if new.is_sound() && kept.gives_way(new, source, is_believed) {
+                let is_same = (new.life, new.view, new.hears) == (kept.life, kept.view, kept.hears);
+                is_news |= !is_same || !is_believed;
+                (self.reports[at], self.until[at]) = (*new, until);
+                self.believed |= 1 << at;
             }
         }
         is_news
     }
 
-    /// All reports, with a new one of this process if it hears others, or is in another view.
+    /// All reports that are believed, with a new one of this process.
     pub(super) fn report(&mut self, group: &GroupMembership) -> Vec<HearingReport> {
         let own = &mut self.reports[group.me().index()];
-        let version = own.version;
-        let (life, view) = (group.life, group.view.id);
-        let new = HearingReport { life, version, view, hears: group.heard() };
-        if *own != new || version == 0 {
-            *own = HearingReport { version: version + 1, ..new };
-        }
-        self.reports.clone()
+        let (life, version) = (group.life, own.version + 1);
+        *own = HearingReport { life, version, view: group.view.id, hears: group.heard() };
+        let each = (0..).map(Pid).zip(&self.reports);
+        let passed_on = |(p, report): (Pid, &HearingReport)| match p == group.me() {
+            true => *report,
+            false if self.believes(p) => *report,
+            false => HearingReport::default(),
+        };
+        each.map(passed_on).collect()
     }
 
-    /// The report of a process in its present incarnation.
+    /// The report of a process in its present incarnation, or in a later one that this process has not heard.
     fn known(&self, group: &GroupMembership, p: Pid) -> Option<HearingReport> {
         let report = self.reports[p.index()];
-        (report.version > 0 && report.life == group.peers.life(p)).then_some(report)
+        (self.believes(p) && report.life >= group.peers.life(p)).then_some(report)
     }
 
-    /// Whether a process reports that it is in another view than this.
+    /// Whether a process reports, in the incarnation in which it was heard, that it is in another view than this.
     pub(super) fn is_elsewhere(&self, group: &GroupMembership, p: Pid, view: u64) -> bool {
-        self.known(group, p).is_some_and(|report| report.view != view)
+        let of_now = |report: &HearingReport| report.life == group.peers.life(p);
+        self.known(group, p).filter(of_now).is_some_and(|report| report.view != view)
     }
 
     /// The component that this process should be in, itself among it, a bit each. Processes that have announced that they
@@ -189,7 +226,7 @@ mod tests {
     fn a_report_of_the_process_itself_counts_more_than_one_that_is_passed_on() {
         let report = |life, version, hears| HearingReport { life, version, view: 0, hears };
         let own = report(3, 5, 0b111);
-        let gives_way = |kept: HearingReport, new, is_own| kept.gives_way(&new, (is_own, 3));
+        let gives_way = |kept: HearingReport, new, is_own| kept.gives_way(&new, (is_own, 3), true);
         assert!(gives_way(own, report(3, 6, 0b011), false) && !gives_way(own, own, false));
         // Passed on with a high number, it stays until the process says something.
         let wild = report(3, 1 << 40, 0b100);
@@ -197,6 +234,9 @@ mod tests {
         assert!(gives_way(wild, own, true) && !gives_way(own, own, true));
         // Of an incarnation that nobody has heard.
         assert!(!gives_way(own, report(9, 1, 0), false) && gives_way(report(9, 1, 0), own, false));
+        // Unless that of the present one is believed no more.
+        assert!(own.gives_way(&report(9, 1, 0), (false, 3), false));
+        assert!(!own.gives_way(&report(2, 9, 0), (false, 3), false));
         assert!(!report(3, VERSIONS_MAX, 0).is_sound() && !report(NONSENSE, 1, 0).is_sound());
         // The process makes its next report with a higher number.
         let mut reported = own;

@@ -470,6 +470,9 @@ impl ComponentAgreement {
 
     /// Tells all, with a heartbeat, in which view this process is and which processes it hears.
     pub(super) fn show(&mut self, group: &GroupMembership, post: &mut OutgoingPackets) {
+        if self.links.expire(group.now) {
+            self.looked_at = None;
+        }
         if group.phase == ViewPhase::Out {
             return;
         }
