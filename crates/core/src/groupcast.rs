@@ -29,6 +29,7 @@
 //!    before it was handed that one have been handed over. An announced cast is handed to all that enter the next view.
 
 use crate::id::Pid;
+use crate::messages::DatagramBacklog;
 use crate::step::{Medium, PayloadRange};
 use alloc::vec::Vec;
 use core::fmt;
@@ -190,6 +191,11 @@ pub enum GroupcastInput<'a, M> {
     Block,
     /// The group continues without this process, which joins again as a new one.
     Excluded,
+    /// The carrier has no more room for datagrams of this process, or has room again: law 5 of
+    /// [`messages`](mod@crate::messages). Without room casts and messages for which datagrams would have to be made wait in the
+    /// layer below, in their order: the protocol may continue, and does better if it keeps what may still change. At any time,
+    /// also outside of views.
+    Backlog(DatagramBacklog),
 }
 
 /// A request of a protocol to the medium.

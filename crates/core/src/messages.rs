@@ -8,6 +8,11 @@
 //! 3. A message to oneself arrives like any other, and is never lost.
 //! 4. `Down` may be reported of a process that lives; `Up` comes before the first message of a new
 //!    incarnation.
+//! 5. A process that starts has room for its datagrams. When more of their bytes wait at its carrier than some level, because
+//!    the network, or the rate that the protocol has asked for, takes them more slowly than it makes them, it hears
+//!    [`MessageInput::Backlog`] without room; then, when half of the level is left, one with room; and so on, one after the
+//!    other. Both come as soon as the carrier looks, once a round at most, and cost nothing for each message. A datagram
+//!    that is made without room waits behind the others, and is lost where more wait than the carrier holds.
 
 use crate::codec::{ByteReader, Codec};
 use crate::id::{Gid, GroupSet, MsgId, Pid};
@@ -41,6 +46,23 @@ pub enum MessageInput<T> {
     Up(Pid),
     /// The connection to this process broke.
     Down(Pid),
+    /// The carrier has no more room for datagrams of this process, or has room again.
+    Backlog(DatagramBacklog),
+}
+
+/// How much the carrier of a process holds of its datagrams: they are made, and have not left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DatagramBacklog {
+    /// Their bytes, when the carrier looked.
+    pub bytes: usize,
+    /// Whether more may be made: false from the level of the carrier on, until half of it is left. A protocol that makes
+    /// more all the same gains nothing, and those that answer to time may make the same ones again while they wait.
+    pub has_room: bool,
+}
+
+impl DatagramBacklog {
+    /// Nothing waits.
+    pub const NONE: Self = Self { bytes: 0, has_room: true };
 }
 
 /// A request of a protocol to the medium.
@@ -114,6 +136,7 @@ where
             Input::Oracle(o) => Input::Oracle(o),
             Input::Medium(MessageInput::Up(p)) => Input::Medium(MessageInput::Up(p)),
             Input::Medium(MessageInput::Down(p)) => Input::Medium(MessageInput::Down(p)),
+            Input::Medium(MessageInput::Backlog(of)) => Input::Medium(MessageInput::Backlog(of)),
             Input::Medium(MessageInput::From(p, frame)) => {
                 let mut reader = ByteReader::new(frame);
                 match T::decode(&mut reader) {

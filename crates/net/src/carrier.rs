@@ -1,7 +1,7 @@
 //! The carrier of one process: what its protocol asks of the medium, and what the medium says.
 
 use crate::error::{NetDiagnostic, NetError};
-use crate::events::{CarrierEvents, NetCounts};
+use crate::events::{CarrierEvents, LinkEvent, NetCounts};
 use crate::inbound::Inbound;
 use crate::multicast::Multicast;
 use crate::options::{NetOptions, PeerConfig};
@@ -297,6 +297,12 @@ impl Carrier {
     pub fn flush(&mut self) {
         self.streams.flush(&mut self.told);
         self.outbound.flush(self.inbound.own(), &mut self.told);
+        self.look_at_backlog();
+    }
+
+    /// Tells the protocol if there is no more room for its datagrams, or room again.
+    fn look_at_backlog(&mut self) {
+        self.told.news.extend(self.outbound.backlog_change().map(LinkEvent::Backlog));
     }
 
     /// How many bytes wait for a peer on its stream: what it was too slow for, and what was not
@@ -357,6 +363,7 @@ impl Carrier {
             }
         }
         self.outbound.retry(self.inbound.own(), now, &mut self.told);
+        self.look_at_backlog();
         self.probe(now);
     }
 
@@ -460,7 +467,8 @@ impl Carrier {
         self.inbound.kernel_drops()
     }
 
-    /// How many datagrams wait until the network, or the rate of the options, takes them.
+    /// How many datagrams wait until the network, or the rate of the options, takes them: for people and metrics. The protocol
+    /// hears [`MessageInput::Backlog`] where there are too many.
     pub fn datagram_backlog(&self) -> usize {
         self.outbound.waiting()
     }

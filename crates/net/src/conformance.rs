@@ -6,7 +6,7 @@
 //! must come is waited for, and what must not come is looked for in front of something that must.
 
 use amcast_core::id::{Gid, GroupSet, Pid};
-use amcast_core::messages::{Lane, MessageInput, MessageOutput};
+use amcast_core::messages::{DatagramBacklog, Lane, MessageInput, MessageOutput};
 use amcast_core::rng::Rng;
 
 /// Some processes and the messages between them.
@@ -37,6 +37,8 @@ pub enum MessageEvent {
     Up(Pid),
     /// [`MessageInput::Down`].
     Down(Pid),
+    /// [`MessageInput::Backlog`].
+    Backlog(DatagramBacklog),
 }
 
 impl MessageEvent {
@@ -46,6 +48,7 @@ impl MessageEvent {
             MessageInput::From(pid, message) => Self::From(pid, message.to_vec()),
             MessageInput::Up(pid) => Self::Up(pid),
             MessageInput::Down(pid) => Self::Down(pid),
+            MessageInput::Backlog(backlog) => Self::Backlog(backlog),
         }
     }
 }
@@ -59,6 +62,7 @@ impl core::fmt::Debug for MessageEvent {
             Self::From(pid, bytes) => write!(f, "From({pid:?}, {bytes:?})"),
             Self::Up(pid) => write!(f, "Up({pid:?})"),
             Self::Down(pid) => write!(f, "Down({pid:?})"),
+            Self::Backlog(backlog) => write!(f, "{backlog:?}"),
         }
     }
 }
@@ -83,6 +87,11 @@ pub const SUITE: &[(&str, MessageLaw)] = &[
     ("datagrams arrive unchanged, if they arrive", datagrams),
     ("under all events in any order, the laws hold", anything),
 ];
+
+/// The suite of carriers from which datagrams leave at a rate, of some megabytes a second, and where a process has room for
+/// no more than a megabyte of them.
+pub const PACED_SUITE: &[(&str, MessageLaw)] =
+    &[("who makes more datagrams than leave hears of it, and then of room", backlog)];
 
 const A: Pid = Pid(0);
 const B: Pid = Pid(1);
@@ -465,6 +474,41 @@ fn datagrams(make: MakeMessageFabric<'_>) {
     }
 }
 
+/// Law 5: no room, and room, one after the other, at the process that makes the datagrams and at no other one.
+fn backlog(make: MakeMessageFabric<'_>) {
+    const BYTES: usize = 1_000;
+    const BURST: u32 = 1_500;
+    let mut fabric = make();
+    let mut ears = UnreadEvents::new(&mut *fabric);
+    ears.connect();
+    let of = |heard: &[MessageEvent]| -> Vec<DatagramBacklog> {
+        let all = heard.iter().filter_map(|event| match event {
+            MessageEvent::Backlog(backlog) => Some(*backlog),
+            _ => None,
+        });
+        all.collect()
+    };
+    for burst in 0..2 {
+        for i in 0..BURST {
+            let out = MessageOutput::To(B, Lane::Datagram, ());
+            ears.fabric.send(A, &out, &message(A, burst * BURST + i, BYTES));
+        }
+        let heard = of(&ears.until(A, "room again", |heard| of(heard).len() >= 2));
+        let [crowded, room] = heard[..] else { panic!("law 5: {heard:?}") };
+        assert!(!crowded.has_room && room.has_room, "law 5: {heard:?}");
+        assert!(room.bytes <= crowded.bytes / 2, "law 5: {heard:?}");
+        assert!(crowded.bytes <= BURST as usize * 2 * BYTES, "law 5: {heard:?}");
+    }
+    // One that finds room changes nothing.
+    let last = 2 * BURST;
+    ears.to(A, B, Lane::Datagram, &message(A, last, BYTES));
+    ears.to(A, B, Lane::Stream, &message(A, last + 1, BYTES));
+    ears.until(B, "what came behind", has(A, last + 1));
+    for p in ALL {
+        assert_eq!(of(&ears.heard[p.index()]), [], "law 5: {p:?} has room");
+    }
+}
+
 /// Messages of one life of a process have numbers below this; the life's number times it is added.
 const LIFE: u32 = 1_000_000;
 
@@ -507,7 +551,10 @@ impl RandomRun<'_> {
         for by in ALL {
             for heard in self.fabric.heard(by) {
                 let (MessageEvent::From(of, _) | MessageEvent::Up(of) | MessageEvent::Down(of)) =
-                    heard;
+                    heard
+                else {
+                    continue;
+                };
                 self.judges[by.index()][of.index()].hears(&heard, of);
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::error::{NetDiagnostic, NetDiagnostics};
 use amcast_core::Pid;
-use amcast_core::messages::MessageInput;
+use amcast_core::messages::{DatagramBacklog, MessageInput};
 use std::collections::VecDeque;
 
 /// The work of a carrier so far. Only grows.
@@ -70,11 +70,12 @@ pub struct NetCounts {
     pub remarks_lost: u64,
 }
 
-/// A change of a connection, for the protocol.
+/// A change of a connection, or of the room for datagrams, for the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LinkEvent {
     Up(Pid),
     Down(Pid),
+    Backlog(DatagramBacklog),
 }
 
 impl LinkEvent {
@@ -82,6 +83,7 @@ impl LinkEvent {
         match self {
             Self::Up(pid) => MessageInput::Up(pid),
             Self::Down(pid) => MessageInput::Down(pid),
+            Self::Backlog(backlog) => MessageInput::Backlog(backlog),
         }
     }
 }
@@ -89,8 +91,8 @@ impl LinkEvent {
 /// Everything there is to tell.
 #[derive(Debug, Default)]
 pub(crate) struct CarrierEvents {
-    /// Said before any message. Bounded: a round adds a few for each peer, and what a driver does
-    /// between rounds one for each.
+    /// Said before any message. Bounded: a round adds a few for each peer and one of the room for datagrams, and what
+    /// a driver does between rounds one for each.
     pub(crate) news: VecDeque<LinkEvent>,
     pub(crate) remarks: NetDiagnostics,
     pub(crate) counts: NetCounts,

@@ -10,6 +10,7 @@ use crate::wire::{
     DatagramSender, HEAD_BYTES, MessageFragment, PIECE_BYTES, Probe, SIZE_BYTES, complete,
     put_message,
 };
+use amcast_core::messages::DatagramBacklog;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, SocketAddrAny, addr::SocketAddrArg};
@@ -24,6 +25,11 @@ const BATCH: usize = 32;
 /// Where datagrams leave at a rate, how long the last one that waits has to wait at most, in parts of a second: a protocol
 /// that hears nothing for longer sends it again.
 const QUEUED_PART: usize = 5;
+
+/// From which part of the bytes that may wait on the protocol has no room, as a divisor; it has again from half of that on. So
+/// the network has enough to do until the protocol hears of that, and what the protocol makes until it hears that there is none
+/// finds a place.
+const CROWDED_PART: usize = 4;
 
 /// How many bytes may wait at least, however low the rate is.
 const QUEUED_BYTES_MIN: usize = 256 << 10;
@@ -54,6 +60,12 @@ pub(crate) struct Outbound {
     begun: Vec<usize>,
     /// Full datagrams, each for a target.
     waiting: VecDeque<(usize, Vec<u8>)>,
+    /// Bytes of these.
+    waiting_bytes: usize,
+    /// From how many of them on the protocol has no room.
+    crowded_bytes: usize,
+    /// Whether it has room, as it heard last.
+    has_room: bool,
     /// Buffers that were sent, to be used again.
     spare: Vec<Vec<u8>>,
     /// How many messages were sent in pieces.
@@ -79,10 +91,14 @@ impl Outbound {
             filling: Vec::new(),
             remarked: false,
         };
+        let waiting_max = (queue_bytes_max(options) / options.datagram_bytes).max(BATCH);
         Self {
             sender,
             datagram_bytes: options.datagram_bytes,
-            waiting_max: (queue_bytes_max(options) / options.datagram_bytes).max(BATCH),
+            waiting_max,
+            waiting_bytes: 0,
+            crowded_bytes: waiting_max * options.datagram_bytes / CROWDED_PART,
+            has_room: true,
             targets: addresses.map(target).collect(),
             begun: Vec::new(),
             waiting: VecDeque::new(),
@@ -97,6 +113,15 @@ impl Outbound {
     /// How many datagrams wait to be sent, without those that are being filled.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
+    }
+
+    /// Whether the protocol has room, if that has changed since it was asked last.
+    pub(crate) fn backlog_change(&mut self) -> Option<DatagramBacklog> {
+        let bytes = self.waiting_bytes;
+        let level = if self.has_room { self.crowded_bytes } else { self.crowded_bytes / 2 };
+        let has_room = bytes <= level;
+        let has_changed = std::mem::replace(&mut self.has_room, has_room) != has_room;
+        has_changed.then_some(DatagramBacklog { bytes, has_room })
     }
 
     /// Puts a message in for a target.
@@ -151,6 +176,7 @@ impl Outbound {
     /// A datagram is complete, and waits to be sent.
     fn enqueue(&mut self, target: usize, mut datagram: Vec<u8>) {
         complete(&mut datagram);
+        self.waiting_bytes += datagram.len();
         self.waiting.push_back((target, datagram));
     }
 
@@ -165,6 +191,7 @@ impl Outbound {
     /// load many times as much.
     fn enqueue_first(&mut self, target: usize, mut datagram: Vec<u8>) {
         complete(&mut datagram);
+        self.waiting_bytes += datagram.len();
         self.waiting.push_front((target, datagram));
     }
 
@@ -212,6 +239,7 @@ impl Outbound {
         while self.waiting.len() > self.waiting_max {
             if let Some((_, buffer)) = self.waiting.pop_back() {
                 told.counts.datagrams_dropped_full += 1;
+                self.waiting_bytes -= buffer.len();
                 self.spare.push(buffer);
             }
         }
@@ -339,6 +367,7 @@ impl Outbound {
     /// The first of what waits was sent, or cannot be.
     fn sent(&mut self, error: Option<Errno>, told: &mut CarrierEvents) {
         let Some((target, buffer)) = self.waiting.pop_front() else { return };
+        self.waiting_bytes -= buffer.len();
         if let Some(pace) = &mut self.pace {
             pace.spend(buffer.len());
         }
@@ -437,6 +466,7 @@ mod tests {
             let count = out.equal_ones(BATCH);
             found.push(count);
             out.waiting.drain(..count);
+            out.waiting_bytes = out.waiting.iter().map(|(_, bytes)| bytes.len()).sum();
         }
         assert_eq!(found, [3, 1, 1, 1, 1], "the last may be shorter, and none longer");
         (0..100).for_each(|_| out.enqueue(0, vec![7; 1400]));
@@ -486,6 +516,34 @@ mod tests {
         std::thread::sleep(until.saturating_duration_since(Instant::now()));
         out.retry(&socket, until, &mut told);
         assert!(1000 - out.waiting.len() > left, "time has paid for more");
+    }
+
+    #[test]
+    fn a_protocol_hears_that_there_is_no_room_and_once_half_of_it_has_left_that_there_is() {
+        let _limit = amcast_test_policy::time_limit();
+        let (mut out, socket) = blocked(100 * BYTES);
+        let mut told = CarrierEvents::default();
+        assert_eq!(out.backlog_change(), None, "it has room to begin with");
+        let level = out.crowded_bytes;
+        assert_eq!(level, 25 * BYTES);
+        let mut heard = Vec::new();
+        for _ in 0..60 {
+            out.enqueue(0, vec![7; BYTES]);
+            heard.extend(out.backlog_change());
+        }
+        let bytes: usize = out.waiting.iter().map(|(_, datagram)| datagram.len()).sum();
+        assert_eq!((heard.len(), bytes), (1, out.waiting_bytes));
+        assert!(!heard[0].has_room && heard[0].bytes > level && heard[0].bytes <= level + BYTES);
+        while !out.waiting.is_empty() {
+            out.sent(None, &mut told);
+            heard.extend(out.backlog_change());
+        }
+        assert_eq!((heard.len(), out.waiting_bytes), (2, 0));
+        assert!(heard[1].has_room && heard[1].bytes <= level / 2);
+        // Also where the queue drops what it cannot hold.
+        out.put(&socket, 0, &vec![7; BYTES * 200], &mut told);
+        assert_eq!(out.backlog_change().map(|backlog| backlog.has_room), Some(false));
+        assert!(out.waiting_bytes <= 100 * BYTES && told.counts.datagrams_dropped_full > 0);
     }
 
     #[test]

@@ -307,6 +307,14 @@ impl MessageDriver {
             busy = true;
             let (rank, frame) = match input {
                 MessageInput::From(node, frame) => (node.index(), frame),
+                MessageInput::Backlog(backlog) => {
+                    // All processes of the node send their datagrams through it.
+                    for group in cluster.all_groups().iter() {
+                        let input = Input::Medium(MessageInput::Backlog(backlog));
+                        self.step(now, group, input, above);
+                    }
+                    continue;
+                }
                 MessageInput::Up(node) | MessageInput::Down(node) => {
                     let is_up = matches!(input, MessageInput::Up(_));
                     if is_up {

@@ -160,6 +160,9 @@ impl SimulatedRun<'_> {
                 }
             }
         }
+        if let Some(backlog) = self.carriers.network.take_crowded(p) {
+            self.procs[p.index()].put(OwnedInput::Backlog(backlog));
+        }
         if tray.items.is_empty() {
             self.buffers.frames = tray;
         } else {
@@ -278,6 +281,9 @@ impl SimulatedRun<'_> {
         self.ledger.check(p, early.msg, early.dst, bytes)?;
         let (t, m) = (self.now, early.msg);
         self.emit(&TraceEvent::Early { t, p, m });
+        if let Some(host) = &mut self.above.host {
+            host.early(t, p, m, bytes);
+        }
         Ok(())
     }
 
@@ -417,6 +423,7 @@ fn frames_input<'a>(
         }
         OwnedInput::Up(of) => Input::Medium(messages::MessageInput::Up(*of)),
         OwnedInput::Down(of) => Input::Medium(messages::MessageInput::Down(*of)),
+        OwnedInput::Backlog(of) => Input::Medium(messages::MessageInput::Backlog(*of)),
         other => return other.plain(),
     })
 }

@@ -119,6 +119,9 @@ impl RunHash {
             }
             OwnedInput::Up(of) => self.words(&[24, u64::from(of.0)]),
             OwnedInput::Down(of) => self.words(&[25, u64::from(of.0)]),
+            OwnedInput::Backlog(of) => {
+                self.words(&[26, of.bytes as u64, u64::from(of.has_room)]);
+            }
         }
     }
 

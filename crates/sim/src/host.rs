@@ -22,8 +22,8 @@ use alloc::vec::Vec;
 use amcast_core::step::{ProtocolStatus, Ticket};
 use amcast_core::trace::TraceEvent;
 use amcast_core::{
-    Config, ConfigError, Delivery, Entry, Gid, GroupSet, Pid, ProtocolEvent, ProtocolProcess, Role,
-    Time,
+    Config, ConfigError, Delivery, Entry, Gid, GroupSet, MsgId, Pid, ProtocolEvent,
+    ProtocolProcess, Role, Time,
 };
 use core::mem;
 
@@ -40,6 +40,9 @@ const HOST_DAMAGE_PPM: u64 = 500_000;
 pub trait Host {
     /// The process `p` delivered.
     fn deliver(&mut self, now: Time, p: Pid, delivery: Delivery, payload: &[u8]);
+
+    /// The process `p` delivered this message early: its place in the order is not decided.
+    fn early(&mut self, _now: Time, _p: Pid, _msg: MsgId, _payload: &[u8]) {}
 
     /// The process `p` reports something that its driver must act on: [`ProtocolEvent`] says how.
     fn event(&mut self, now: Time, p: Pid, event: ProtocolEvent);

@@ -14,7 +14,7 @@ use crate::queue::EventQueue;
 use alloc::collections::VecDeque;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
-use amcast_core::messages::Lane;
+use amcast_core::messages::{DatagramBacklog, Lane};
 use amcast_core::{Pid, Span, Time};
 
 /// How this network behaves.
@@ -31,6 +31,9 @@ pub struct NetworkModel {
     /// Bytes that each packet of [`PACKET_BYTES`] occupies besides its own: the heads of all layers and the gap
     /// between two.
     pub head_bytes: u64,
+    /// Bytes that may wait for the port of a sender of datagrams before it hears that there is no more room. It hears of room
+    /// when half of them are left; 0: it hears of neither.
+    pub sender_bytes: u64,
     /// Picoseconds that a byte occupies the link between two processes; 0 is no limit.
     pub link_ps_per_byte: u64,
     /// Bytes that may wait for a receiver's port when a datagram comes: one more is lost; 0 is no
@@ -73,6 +76,7 @@ impl NetworkModel {
             own: Delay::Constant(Span(1)),
             port_ps_per_byte: 0,
             head_bytes: 0,
+            sender_bytes: 0,
             link_ps_per_byte: 0,
             port_buffer: 0,
             socket_buffer: 0,
@@ -202,6 +206,13 @@ pub enum NetworkEvent {
         /// The other end.
         of: Pid,
     },
+    /// There is no more room for datagrams of a process, or room again.
+    Backlog {
+        /// The process.
+        to: Pid,
+        /// How much waits for its port.
+        backlog: DatagramBacklog,
+    },
 }
 
 /// The network between all processes.
@@ -217,6 +228,8 @@ pub struct SimNetwork {
     due: EventQueue<NetworkTimer>,
     heard: VecDeque<NetworkEvent>,
     overflows: u64,
+    /// The most bytes that waited for the port of a sender of datagrams.
+    backlog_most: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -224,6 +237,8 @@ struct PipeEnd {
     alive: bool,
     /// How often it crashed.
     life: u32,
+    /// Whether it has heard that there is no room for its datagrams.
+    is_crowded: bool,
 }
 
 /// One direction between two processes.
@@ -244,10 +259,34 @@ struct Pipe {
 
 #[derive(Clone, Debug)]
 enum NetworkTimer {
-    Frame { from: Pid, to: Pid, stream: Option<u32>, bytes: Rc<[u8]>, received: bool },
-    Up { to: Pid, of: Pid, stream: u32 },
-    Down { to: Pid, of: Pid, stream: u32, life: u32 },
-    Connect { a: Pid, b: Pid, lives: (u32, u32) },
+    Frame {
+        from: Pid,
+        to: Pid,
+        stream: Option<u32>,
+        bytes: Rc<[u8]>,
+        received: bool,
+    },
+    Up {
+        to: Pid,
+        of: Pid,
+        stream: u32,
+    },
+    Down {
+        to: Pid,
+        of: Pid,
+        stream: u32,
+        life: u32,
+    },
+    Connect {
+        a: Pid,
+        b: Pid,
+        lives: (u32, u32),
+    },
+    /// Half of what may wait is left, unless more came meanwhile.
+    Room {
+        to: Pid,
+        life: u32,
+    },
 }
 
 const fn occupied(ps_per_byte: u64, bytes: u64) -> Span {
@@ -265,19 +304,25 @@ impl SimNetwork {
         };
         Self {
             model,
-            ends: alloc::vec![PipeEnd { alive: true, life: 0 }; processes],
+            ends: alloc::vec![PipeEnd { alive: true, life: 0, is_crowded: false }; processes],
             leaving: alloc::vec![PortQueue::default(); ports],
             arriving: alloc::vec![PortQueue::default(); ports],
             pipes: alloc::vec![Pipe::default(); processes * processes],
             due: EventQueue::default(),
             heard: VecDeque::new(),
             overflows: 0,
+            backlog_most: 0,
         }
     }
 
     /// Datagrams that found the buffer in front of their receiver's port full.
     pub fn overflows(&self) -> u64 {
         self.overflows
+    }
+
+    /// The most bytes that waited for the port of a process when it sent a datagram.
+    pub fn backlog_most(&self) -> u64 {
+        self.backlog_most
     }
 
     /// Connects every two processes, as they start.
@@ -305,6 +350,7 @@ impl SimNetwork {
         }
         if lane == Lane::Datagram {
             let left = self.leave_port(now, from, bytes.len());
+            self.look_at_backlog(now, from);
             return self.datagram((now, left), from, to, bytes, chooser);
         }
         let pipe = *self.pipe_mut(from, to);
@@ -337,6 +383,60 @@ impl SimNetwork {
                 self.datagram((now, left), from, to, bytes, chooser);
             }
         }
+        if left.is_some() {
+            self.look_at_backlog(now, from);
+        }
+    }
+
+    /// Takes out that there is no more room for the datagrams of a process, if it was heard last: at once, as of a carrier that
+    /// looks at the end of each round.
+    pub fn take_crowded(&mut self, of: Pid) -> Option<DatagramBacklog> {
+        let NetworkEvent::Backlog { to, backlog } = *self.heard.back()? else { return None };
+        let is_it = to == of && !backlog.has_room;
+        is_it.then(|| self.heard.pop_back()).flatten().map(|_| backlog)
+    }
+
+    /// Bytes that wait for the port of a process.
+    fn backlog(&self, now: Time, p: Pid) -> u64 {
+        let waits = self.leaving[self.port(p)].until.since(now);
+        (waits.0 * 1000).checked_div(self.model.port_ps_per_byte).unwrap_or(0)
+    }
+
+    /// A process has sent a datagram: tells it if there is no room for more.
+    fn look_at_backlog(&mut self, now: Time, of: Pid) {
+        let bytes = self.backlog(now, of);
+        self.backlog_most = self.backlog_most.max(bytes);
+        let level = self.model.sender_bytes;
+        if level > 0 && bytes > level && !self.ends[of.index()].is_crowded {
+            self.ends[of.index()].is_crowded = true;
+            let backlog = DatagramBacklog { bytes: bytes as usize, has_room: false };
+            self.heard.push_back(NetworkEvent::Backlog { to: of, backlog });
+            self.room_later(now, of);
+        }
+    }
+
+    /// Looks again when half of what may wait is left, if nothing more comes.
+    fn room_later(&mut self, now: Time, to: Pid) {
+        let over = self.backlog(now, to).saturating_sub(self.model.sender_bytes / 2);
+        // Not earlier than it is so, and not without end.
+        let wait = Span(occupied(self.model.port_ps_per_byte, over).0 + 1);
+        let life = self.ends[to.index()].life;
+        self.due.push(now + wait, NetworkTimer::Room { to, life });
+    }
+
+    /// Half of what may wait for a port is left, perhaps.
+    fn room_perhaps(&mut self, now: Time, to: Pid, life: u32) {
+        let end = self.ends[to.index()];
+        if !end.alive || end.life != life {
+            return;
+        }
+        let bytes = self.backlog(now, to);
+        if bytes > self.model.sender_bytes / 2 {
+            return self.room_later(now, to);
+        }
+        self.ends[to.index()].is_crowded = false;
+        let backlog = DatagramBacklog { bytes: bytes as usize, has_room: true };
+        self.heard.push_back(NetworkEvent::Backlog { to, backlog });
     }
 
     /// The frames of a process to itself arrive, in order.
@@ -399,6 +499,7 @@ impl SimNetwork {
                     self.heard.push_back(NetworkEvent::Down { to, of });
                 }
             }
+            NetworkTimer::Room { to, life } => self.room_perhaps(now, to, life),
             NetworkTimer::Connect { a, b, lives } => self.connected(now, a, b, lives, chooser),
         }
     }
@@ -435,6 +536,7 @@ impl SimNetwork {
         }
         end.alive = false;
         end.life += 1;
+        end.is_crowded = false;
         for q in (0..self.ends.len() as u32).map(Pid).filter(|&q| q != p) {
             if self.pipe_mut(p, q).open {
                 self.close(now, q, p, chooser);

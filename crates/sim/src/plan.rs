@@ -12,7 +12,8 @@ use alloc::vec::Vec;
 use amcast_core::parameters::SUSPECT;
 use amcast_core::{ClusterShape, Config, Entry, GroupSet, MediumKind, Pid, Span, Time};
 
-/// Bytes of the smallest buffer for datagrams that is drawn.
+/// Bytes of the smallest buffer for datagrams that is drawn, and those that may wait for the port of a sender of them before it
+/// hears of it.
 const PORT_BUFFER_LEAST: u64 = 16 << 10;
 
 /// How the surroundings of the protocol behave.
@@ -149,6 +150,7 @@ impl CarrierModel {
         if chooser.pick(c, 4) == 1 {
             let port = chooser.between(c, 80, 8_000);
             self.network.port_ps_per_byte = port;
+            self.network.sender_bytes = PORT_BUFFER_LEAST;
             // Chosen with the port, and by itself: from what a cheap switch has to what holds all.
             self.network.port_buffer = PORT_BUFFER_LEAST << (port % 6);
             self.network.socket_buffer = PORT_BUFFER_LEAST << (port / 6 % 6);

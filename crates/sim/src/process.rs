@@ -8,7 +8,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use amcast_core::memory::Memory;
-use amcast_core::messages::{Frames, Lane};
+use amcast_core::messages::{DatagramBacklog, Frames, Lane};
 use amcast_core::step::{Medium, Oracle, ProtocolStatus, Ticket, WaitReason};
 use amcast_core::{Gid, GroupSet, Input, MsgId, Pid, ProtocolProcess, Span, Submission, Time};
 
@@ -53,6 +53,7 @@ pub(crate) enum OwnedInput {
     From(Pid, Lane, Rc<[u8]>),
     Up(Pid),
     Down(Pid),
+    Backlog(DatagramBacklog),
 }
 
 impl OwnedInput {

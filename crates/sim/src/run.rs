@@ -152,6 +152,8 @@ pub struct RunReport {
     pub messages: u64,
     /// Datagrams that were lost because a buffer was full: in front of a port, or of a socket.
     pub overflows: u64,
+    /// The most bytes that waited for the port of a process when it sent a datagram.
+    pub backlog_most: u64,
     /// Things that happened in carriers and timers.
     pub events: u64,
     /// A hash of every event, input and output, in order.

@@ -389,6 +389,9 @@ impl<'a> SimulatedRun<'a> {
                 }
                 NetworkEvent::Up { to, of } => self.enqueue(to, OwnedInput::Up(of)),
                 NetworkEvent::Down { to, of } => self.enqueue(to, OwnedInput::Down(of)),
+                NetworkEvent::Backlog { to, backlog } => {
+                    self.enqueue(to, OwnedInput::Backlog(backlog));
+                }
             }
         }
     }
@@ -696,6 +699,7 @@ impl<'a> SimulatedRun<'a> {
             steps: self.counts.steps,
             messages: self.counts.messages,
             overflows,
+            backlog_most: self.carriers.network.backlog_most(),
             events: self.counts.events,
             hash: self.trace.hash.0,
             marks: core::mem::take(&mut self.counts.marks),

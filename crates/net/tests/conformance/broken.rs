@@ -1,10 +1,10 @@
 //! Networks that break one law each: the suite must notice every one of them.
 
-use crate::simulated::{SimulatedMessages, rough};
+use crate::simulated::{SimulatedMessages, paced, rough};
 use amcast_core::Span;
 use amcast_core::id::{Gid, Pid};
 use amcast_core::messages::{Lane, MessageOutput};
-use amcast_net::conformance::{MakeMessageFabric, MessageEvent, MessageFabric, SUITE};
+use amcast_net::conformance::{MakeMessageFabric, MessageEvent, MessageFabric, PACED_SUITE, SUITE};
 use amcast_sim::network::NetworkModel;
 use std::panic;
 
@@ -27,10 +27,14 @@ enum NetworkFault {
     GroupIsEveryone,
     GroupWithoutSender,
     StallHoldsUpOthers,
+    CrowdUntold,
+    RoomUntold,
+    RoomTwice,
+    OthersAreTold,
 }
 
 /// Each fault, and the law whose test must notice it.
-const FAULTS: [(NetworkFault, &str); 17] = [
+const FAULTS: [(NetworkFault, &str); 21] = [
     (NetworkFault::Overtaken, "streams arrive in order, once, unchanged"),
     (NetworkFault::Doubled, "streams arrive in order, once, unchanged"),
     (NetworkFault::LostSilently, "streams arrive in order, once, unchanged"),
@@ -48,6 +52,10 @@ const FAULTS: [(NetworkFault, &str); 17] = [
     (NetworkFault::GroupIsEveryone, "a group's message reaches its members and nobody else"),
     (NetworkFault::GroupWithoutSender, "a group's message reaches its members and nobody else"),
     (NetworkFault::StallHoldsUpOthers, "a peer that takes nothing holds up nobody"),
+    (NetworkFault::CrowdUntold, PACED_SUITE[0].0),
+    (NetworkFault::RoomUntold, PACED_SUITE[0].0),
+    (NetworkFault::RoomTwice, PACED_SUITE[0].0),
+    (NetworkFault::OthersAreTold, PACED_SUITE[0].0),
 ];
 
 struct BrokenNetwork {
@@ -65,6 +73,10 @@ impl BrokenNetwork {
     fn new(fault: NetworkFault) -> Self {
         let model = match fault {
             NetworkFault::DatagramChanged => rough(),
+            NetworkFault::CrowdUntold
+            | NetworkFault::RoomUntold
+            | NetworkFault::RoomTwice
+            | NetworkFault::OthersAreTold => paced(),
             _ => NetworkModel::constant(Span::micros(10)),
         };
         let inner = SimulatedMessages::new(1, model);
@@ -110,6 +122,15 @@ impl BrokenNetwork {
         match (self.fault, &heard) {
             (NetworkFault::UpUntold, MessageEvent::Up(_))
             | (NetworkFault::DownUntold, MessageEvent::Down(_)) => vec![],
+            (NetworkFault::CrowdUntold, MessageEvent::Backlog(of)) if !of.has_room => vec![],
+            (NetworkFault::RoomUntold, MessageEvent::Backlog(of)) if of.has_room => vec![],
+            (NetworkFault::RoomTwice, MessageEvent::Backlog(of)) if of.has_room => {
+                vec![heard.clone(), heard]
+            }
+            (NetworkFault::OthersAreTold, MessageEvent::Backlog(_)) => {
+                self.inner.tell(Pid(2), heard.clone());
+                vec![heard]
+            }
             (NetworkFault::UpTwice, MessageEvent::Up(_)) => vec![heard.clone(), heard],
             (NetworkFault::UpAfterFirst, MessageEvent::Up(Pid(0)))
                 if by == Pid(1) && held.is_none() =>
@@ -187,8 +208,12 @@ fn the_suite_notices_every_fault() {
             let judged = panic::catch_unwind(|| test(&mut || Box::new(BrokenNetwork::new(fault))));
             judged.is_err()
         };
-        let noticed: Vec<_> =
-            SUITE.iter().filter(|&&(_, test)| notices(test)).map(|(law, _)| *law).collect();
+        let noticed: Vec<_> = SUITE
+            .iter()
+            .chain(PACED_SUITE)
+            .filter(|&&(_, test)| notices(test))
+            .map(|(law, _)| *law)
+            .collect();
         assert!(noticed.contains(&broken), "{fault:?} is noticed only by {noticed:?}");
     }
 }

@@ -1,11 +1,11 @@
 //! The carriers of this crate, on the machine's loopback: all processes in one, each with a carrier
 //! of its own. Each fabric has an address of its own, so that no port is ever somebody else's.
 
-use crate::run;
+use crate::{run, run_all};
 use amcast_core::Span;
 use amcast_core::id::{Gid, Pid};
 use amcast_core::messages::MessageOutput;
-use amcast_net::conformance::{MessageEvent, MessageFabric, shape};
+use amcast_net::conformance::{MessageEvent, MessageFabric, PACED_SUITE, shape};
 use amcast_net::{BoundPorts, Carrier, Interface, NetOptions, PeerConfig};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process;
@@ -119,6 +119,16 @@ impl MessageFabric for Loopback {
 fn carriers_on_loopback_keep_the_laws() {
     let _limit = amcast_test_policy::time_limit();
     run("loopback", &mut || Box::new(Loopback::new(address(), NetOptions::default())));
+}
+
+#[test]
+fn carriers_with_a_rate_say_when_there_is_room() {
+    let _limit = amcast_test_policy::time_limit();
+    run_all(PACED_SUITE, "paced", &mut || {
+        let rate = Some(8_000_000);
+        let options = NetOptions { datagram_bytes_per_s: rate, ..NetOptions::default() };
+        Box::new(Loopback::new(address(), options))
+    });
 }
 
 #[test]

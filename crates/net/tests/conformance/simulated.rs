@@ -1,10 +1,10 @@
 //! The simulator's network.
 
-use crate::run;
+use crate::{run, run_all};
 use amcast_core::id::Pid;
 use amcast_core::messages::{Lane, MessageOutput};
 use amcast_core::{Span, Time};
-use amcast_net::conformance::{MessageEvent, MessageFabric, shape};
+use amcast_net::conformance::{MessageEvent, MessageFabric, PACED_SUITE, shape};
 use amcast_sim::chooser::Chooser;
 use amcast_sim::delay::Delay;
 use amcast_sim::network::{self, NetworkModel, SimNetwork};
@@ -24,6 +24,11 @@ impl SimulatedMessages {
         let mut network = SimNetwork::new(3, model);
         network.connect_all(Time::ZERO, &mut chooser);
         Self { network, chooser, now: Time::ZERO, heard: Default::default() }
+    }
+
+    /// A process hears something that the network did not say.
+    pub(crate) fn tell(&mut self, to: Pid, event: MessageEvent) {
+        self.heard[to.index()].push(event);
     }
 
     fn to(&mut self, from: Pid, to: Pid, lane: Lane, bytes: &Rc<[u8]>) {
@@ -63,6 +68,9 @@ impl MessageFabric for SimulatedMessages {
                 }
                 network::NetworkEvent::Up { to, of } => (to, MessageEvent::Up(of)),
                 network::NetworkEvent::Down { to, of } => (to, MessageEvent::Down(of)),
+                network::NetworkEvent::Backlog { to, backlog } => {
+                    (to, MessageEvent::Backlog(backlog))
+                }
             };
             self.heard[to.index()].push(heard);
         }
@@ -102,6 +110,19 @@ pub(crate) fn rough() -> NetworkModel {
         late: Delay::Uniform(Span::micros(100), Span::millis(1)),
         ..NetworkModel::constant(Span::micros(20))
     }
+}
+
+/// Each process sends at a gigabyte a second, and has room for a quarter of a megabyte.
+pub(crate) fn paced() -> NetworkModel {
+    let port_ps_per_byte = 1_000;
+    let delay = NetworkModel::constant(Span::micros(10));
+    NetworkModel { port_ps_per_byte, sender_bytes: 256 << 10, ..delay }
+}
+
+#[test]
+fn a_simulated_network_with_ports_says_when_there_is_room() {
+    let _limit = amcast_test_policy::time_limit();
+    run_all(PACED_SUITE, "paced", &mut || Box::new(SimulatedMessages::new(1, paced())));
 }
 
 #[test]

@@ -78,6 +78,8 @@ pub(super) struct FastCastMember {
     blocked: bool,
     /// Own messages that are not delivered here yet.
     own: OutgoingBatches,
+    /// Whether the carrier has room for batches.
+    has_room: bool,
     /// Whether messages were submitted since the last wake-up: those of one round leave together.
     fresh: bool,
     order: SequenceOrder,
@@ -99,6 +101,7 @@ impl FastCastMember {
             view: View::new(0, Vec::new()),
             blocked: true,
             own: OutgoingBatches::new(BatchLimits { bytes: usize::MAX, messages: usize::MAX }),
+            has_room: true,
             fresh: false,
             order: SequenceOrder::new(set.processes),
             numbers: PacedSends::NONE,
@@ -169,11 +172,12 @@ impl FastCastMember {
     }
 
     /// Sends own batches, as many as may leave now. Without contention a batch of any size leaves at once. While an own
-    /// batch is on the way only full ones follow it, within the share of the bandwidth.
+    /// batch is on the way only full ones follow it, within the share of the bandwidth. None leaves while the carrier has no room
+    /// for it: messages that come meanwhile fill batches.
     /// Says whether any left.
     fn send(&mut self, out: &mut FastCastOutbox) -> bool {
         let mut left = false;
-        while !self.blocked && self.own.unsent() > 0 {
+        while !self.blocked && self.has_room && self.own.unsent() > 0 {
             let idle = self.own.sent() == 0;
             let room = self.own.sent_bytes() < self.set.flight_bytes;
             let may = idle || room && self.own.next_is_sealed() && self.pace.may_send(self.now);
@@ -225,6 +229,8 @@ impl FastCastMember {
         let heads = PACKET_HEAD_BYTES + self.ack_bytes();
         let unsent = self.own.unsent_bytes() + self.own.unsent() * heads;
         match self.pace.measure(self.now, self.bandwidth.required(), unsent) {
+            // The carrier holds more than its link takes now: a larger share would only wait there.
+            Some(DemandChange::More(_)) if !self.has_room => {}
             Some(DemandChange::More(amount)) => self.require_more(amount, out),
             Some(DemandChange::Less(amount)) if self.bandwidth.decrease(amount) => {
                 self.set_pace();
@@ -473,6 +479,12 @@ impl Protocol for FastCastMember {
             Input::Medium(GroupcastInput::Join(view, state)) => self.join(view, state, out),
             Input::Medium(GroupcastInput::Block) => self.blocked = true,
             Input::Medium(GroupcastInput::Excluded) => self.excluded(),
+            Input::Medium(GroupcastInput::Backlog(backlog)) => {
+                self.has_room = backlog.has_room;
+                if self.has_room && !self.fresh && self.send(out) {
+                    self.tell_numbers(true, out);
+                }
+            }
             // [FC 2:13-14] the leader numbers a message as soon as it has it
             Input::Medium(GroupcastInput::Received(from)) => {
                 self.capacity.arrived(now, from.index());
@@ -502,7 +514,7 @@ impl Protocol for FastCastMember {
             return Some((self.now, WakeReason::Flush));
         }
         let room = self.own.sent_bytes() < self.set.flight_bytes;
-        let waits = self.own.sent() > 0 && self.own.next_is_sealed() && room;
+        let waits = self.own.sent() > 0 && self.own.next_is_sealed() && room && self.has_room;
         let send = if waits { self.pace.next_at() } else { Time::NEVER };
         let measure = match self.bandwidth.is_increasing() {
             true => Time::NEVER,

@@ -71,6 +71,10 @@
 //! any bandwidth is slow, and never stuck. Requirements end with a view. In the next one each member requires anew what
 //! it had, and what it was about to have: a change of views in the middle of an increase leaves nothing behind.
 //!
+//! ## A carrier without room
+//! While too many bytes of datagrams wait at the own carrier (`MessageInput::Backlog`), no batch leaves: messages that come meanwhile
+//! fill batches, and the demand that is measured then asks for no larger share, since the link carries less than the present one.
+//!
 //! ## Traffic of others
 //! Over datagrams a member also judges what its link carries at present (`capacity.rs`): less than is configured when casts
 //! are late, by a queue or by a retransmission, and stay so; then more again, a little at a time. It tells all by a

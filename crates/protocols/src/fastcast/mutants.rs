@@ -26,6 +26,12 @@ mutant::mutants! {
             "A member enters the next view with what it happens to have of the last." breaks [Ua, ViewSynchrony];
         JoinsWithNothing = "joins-with-nothing":
             "A process that joins continues without the state of the others." breaks [Ua];
+        IgnoresBacklog = "ignores-backlog":
+            "A member makes more datagrams while its carrier has no more room." breaks []
+            shown_by "crates/protocols/tests/backlog.rs";
+        NeverHearsRoom = "never-hears-room":
+            "A member does not hear that its carrier has room again." breaks [Nuv]
+            shown_by "crates/protocols/tests/backlog.rs";
     }
 }
 
@@ -35,6 +41,8 @@ pub(super) fn broken(mutants: Mutants<FastCastMutant>) -> Option<VsyncMutant> {
     let of = [
         (FastCastMutant::ForgetsTheCut, VsyncMutant::ForgetsTheCut),
         (FastCastMutant::JoinsWithNothing, VsyncMutant::JoinsWithNothing),
+        (FastCastMutant::IgnoresBacklog, VsyncMutant::IgnoresBacklog),
+        (FastCastMutant::NeverHearsRoom, VsyncMutant::NeverHearsRoom),
         (FastCastMutant::TrustsOne, VsyncMutant::TrustsOne),
     ];
     of.into_iter().find(|(mutant, _)| mutants.is(*mutant)).map(|(_, broken)| broken)

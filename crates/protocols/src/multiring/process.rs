@@ -495,7 +495,7 @@ impl Protocol for MultiRing {
             Input::Leave
             | Input::Full(_)
             | Input::Oracle(Oracle::Leader(..) | Oracle::NoLeader(_))
-            | Input::Medium(MessageInput::Down(_)) => {}
+            | Input::Medium(MessageInput::Down(_) | MessageInput::Backlog(_)) => {}
             Input::Medium(MessageInput::Up(p)) => self.reconnected(p),
             Input::Medium(MessageInput::From(from, packet)) => {
                 if self.is_current_incarnation(from, packet.incarnation) {

@@ -32,6 +32,12 @@ mutant::mutants! {
             "A member enters the next view with what it happens to have of the last." breaks [Ua, ViewSynchrony];
         JoinsWithNothing = "joins-with-nothing":
             "A process that joins continues without the state of the others." breaks [Ua];
+        IgnoresBacklog = "ignores-backlog":
+            "A member makes more datagrams while its carrier has no more room." breaks []
+            shown_by "crates/protocols/tests/backlog.rs";
+        NeverHearsRoom = "never-hears-room":
+            "A member does not hear that its carrier has room again." breaks [Nuv]
+            shown_by "crates/protocols/tests/backlog.rs";
     }
 }
 
@@ -41,6 +47,8 @@ pub(super) fn broken(mutants: Mutants<RingPaxosMutant>) -> Option<VsyncMutant> {
     let of = [
         (RingPaxosMutant::ForgetsTheCut, VsyncMutant::ForgetsTheCut),
         (RingPaxosMutant::JoinsWithNothing, VsyncMutant::JoinsWithNothing),
+        (RingPaxosMutant::IgnoresBacklog, VsyncMutant::IgnoresBacklog),
+        (RingPaxosMutant::NeverHearsRoom, VsyncMutant::NeverHearsRoom),
     ];
     of.into_iter().find(|(mutant, _)| mutants.is(*mutant)).map(|(_, broken)| broken)
 }

@@ -171,6 +171,7 @@ pub(crate) fn frame_again<'a>(
         messages::MessageInput::From(p, frame) => messages::MessageInput::From(*p, frame),
         messages::MessageInput::Up(p) => messages::MessageInput::Up(*p),
         messages::MessageInput::Down(p) => messages::MessageInput::Down(*p),
+        messages::MessageInput::Backlog(of) => messages::MessageInput::Backlog(*of),
     }
 }
 

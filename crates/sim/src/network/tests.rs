@@ -293,6 +293,47 @@ fn strangers_take_their_part_of_a_port_while_they_send_and_their_datagrams_fill_
 }
 
 #[test]
+fn a_sender_hears_of_no_room_once_and_of_room_when_half_is_left_and_a_new_life_has_room() {
+    let chooser = &mut Chooser::seeded(1);
+    let port_ps_per_byte = 1000;
+    let model =
+        NetworkModel { port_ps_per_byte, sender_bytes: 1000, ..NetworkModel::constant(Span(10)) };
+    let mut network = SimNetwork::new(2, model);
+    network.connect_all(Time::ZERO, chooser);
+    heard(&mut network, Time(999), chooser);
+    let bytes: Rc<[u8]> = Rc::from([0; 100]);
+    let backlogs = |heard: &[NetworkEvent]| -> Vec<DatagramBacklog> {
+        let of = |event: &NetworkEvent| match *event {
+            NetworkEvent::Backlog { to: A, backlog } => Some(backlog),
+            NetworkEvent::Backlog { to, .. } => panic!("{to:?} sends nothing"),
+            _ => None,
+        };
+        heard.iter().filter_map(of).collect()
+    };
+    let mut burst = |network: &mut SimNetwork, now| {
+        let mut crowded = Vec::new();
+        for _ in 0..20 {
+            network.send(Time(now), A, B, Lane::Datagram, &bytes, chooser);
+            crowded.extend(network.take_crowded(A));
+        }
+        crowded
+    };
+    let crowded = burst(&mut network, 1000);
+    assert_eq!(crowded, [DatagramBacklog { bytes: 1100, has_room: false }]);
+    assert_eq!(network.backlog_most(), 2000);
+    let chooser = &mut Chooser::seeded(1);
+    assert_eq!(backlogs(&heard(&mut network, Time(2499), chooser)), [], "more than half is left");
+    let room = backlogs(&heard(&mut network, Time(2600), chooser));
+    assert!(matches!(room[..], [DatagramBacklog { bytes: ..=500, has_room: true }]), "{room:?}");
+    // A process that dies without room hears nothing of it in its next life.
+    assert_eq!(burst(&mut network, 10_000).len(), 1);
+    network.crash(Time(10_001), A, chooser);
+    network.start(Time(10_002), A, chooser);
+    assert_eq!(backlogs(&heard(&mut network, LATE, chooser)), []);
+    assert_eq!(burst(&mut network, LATE.0).len(), 1, "it had room");
+}
+
+#[test]
 fn processes_of_two_clusters_on_one_host_share_its_port() {
     let chooser = &mut Chooser::seeded(1);
     let model =

@@ -57,11 +57,18 @@
 //! A member that is asked to leave announces it when all that it has sent is delivered, and the next
 //! view is without it at once; see `leave.rs`.
 //!
+//! # A carrier without room
+//! While too many bytes of datagrams wait at the carrier (`MessageInput::Backlog`) this process makes none that may wait here as
+//! well: new casts and messages to one member, and repetitions of what the carrier may have still. Heartbeats,
+//! acknowledgements and the messages of a change of views leave. A round makes a bounded number of bytes of datagrams,
+//! since the carrier says only between two rounds whether it has room for more.
+//!
 //! # Limits
 //! A message larger than a packet travels in parts, a cast each, and is put together when they are
 //! handed over; see `parts.rs`. A sender has at most `window` casts of `window_bytes` in all that not
 //! all members are known to have; more wait in a queue
-//! that the protocol above bounds by its own window. So a member that is slow, and not silent, slows all
+//! that the protocol above bounds by its own window, also while the carrier has no room for datagrams: then nothing is
+//! sent again either, since the carrier may have it still. So a member that is slow, and not silent, slows all
 //! down; none is excluded for that, unless its application takes in nothing for very long: see `flow_control.rs`. A
 //! member keeps at most three windows of each sender. Of the view before, casts are kept until all members are seen in
 //! the next.
@@ -113,7 +120,7 @@ use agreement::{Agreement, ComponentAgreement, NONSENSE, PrimaryComponent};
 use alloc::vec::Vec;
 use amcast_core::codec::Codec;
 use amcast_core::groupcast::{Groupcast, GroupcastInput};
-use amcast_core::messages::{MessageInput, Messages};
+use amcast_core::messages::{DatagramBacklog, MessageInput, Messages};
 use amcast_core::step::{Note, Oracle, ProtocolStatus, WaitReason, WakeReason};
 use amcast_core::{GroupSet, Input, MsgId, Outbox, Output, Pid, Protocol, ProtocolEvent, Time};
 use casts::{CastId, CastTransport, CutRequest, LinkPlace, MemberAck};
@@ -125,6 +132,9 @@ use transfer::JoinTransfer;
 
 #[cfg(doc)]
 use amcast_core::groupcast::GroupcastOutput;
+
+/// The mark of a member whose carrier has no room for its datagrams.
+pub const NO_ROOM: &str = "vsync-no-room";
 
 /// How often in a step the protocol above may ask to be woken at once.
 const ANSWERS_MAX: usize = 4;
@@ -309,6 +319,25 @@ where
         }
     }
 
+    /// The carrier has no more room for datagrams, or has room again. Until then nothing leaves but what is small and keeps the
+    /// group going: heartbeats, acknowledgements, and the messages of a change of views.
+    fn on_backlog(&mut self, backlog: DatagramBacklog, out: &mut Outbox<Messages<VsyncPacket>>) {
+        let is_deaf = match backlog.has_room {
+            true => self.group.is_broken(VsyncMutant::NeverHearsRoom),
+            false => self.group.is_broken(VsyncMutant::IgnoresBacklog),
+        };
+        if is_deaf {
+            return;
+        }
+        self.group.has_room = backlog.has_room;
+        self.tell(Input::Medium(GroupcastInput::Backlog(backlog)), out);
+        if backlog.has_room {
+            self.casts.send_waiting(&self.group, &mut self.post);
+        } else {
+            out.mark(NO_ROOM);
+        }
+    }
+
     /// A member asks which of its casts this one has.
     fn on_ask_ack(&mut self, from: Pid, view: u64, number: u64) {
         if self.group.phase == ViewPhase::Active && self.group.shares_view(view, from) {
@@ -407,6 +436,9 @@ where
     ) {
         self.group.now = now;
         let woken = matches!(input, Input::Wake);
+        if woken || matches!(input, Input::Medium(MessageInput::Backlog(_))) {
+            self.casts.begin_round(&self.group, &mut self.post);
+        }
         let processes = self.group.settings.processes;
         match input {
             Input::Start { incarnation } => self.start(incarnation, out),
@@ -425,6 +457,7 @@ where
                 // Packets in flight are lost.
                 self.casts.retry_now(p, now);
             }
+            Input::Medium(MessageInput::Backlog(backlog)) => self.on_backlog(backlog, out),
             // Nothing here is kept on disk, and what is applied is the application's business.
             _ => {}
         }
@@ -447,7 +480,7 @@ where
     }
 
     fn deadline(&self) -> Option<(Time, WakeReason)> {
-        if !self.post.is_empty() {
+        if !self.post.is_empty() || self.casts.has_more() {
             return Some((self.group.now, WakeReason::Flush));
         }
         let inner = self.runs_inner().then(|| self.inner.deadline());

@@ -245,7 +245,7 @@ impl CastTransport {
         if gap && is_behind && channel.fills_hole(has + 1) {
             self.say_again(me, from, has, has + 1, post);
         }
-        self.send_on(from, post);
+        self.send_on(group, from, post);
     }
 }
 

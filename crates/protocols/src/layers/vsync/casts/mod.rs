@@ -42,6 +42,31 @@ use parts::PartSize;
 use retransmission::PeerChannel;
 use ring::{LinkMessage, RingArrivals};
 
+/// Bytes of casts and messages that become datagrams in one round, about: the carrier says between two rounds whether it has
+/// room for more.
+const ROUND_BYTES: usize = 32 << 10;
+
+/// The bytes of casts and messages that become datagrams in the present round.
+#[derive(Clone, Copy, Debug, Default)]
+struct RoundBudget {
+    spent: usize,
+    /// Whether something waits for the next round.
+    is_over: bool,
+}
+
+impl RoundBudget {
+    /// Whether one more may leave in this round; if not it waits.
+    const fn allows(&mut self) -> bool {
+        self.is_over |= self.spent >= ROUND_BYTES;
+        self.spent < ROUND_BYTES
+    }
+
+    /// How many bytes may leave in this round.
+    const fn left(self) -> usize {
+        ROUND_BYTES.saturating_sub(self.spent)
+    }
+}
+
 /// The transport of casts and messages within a view.
 #[derive(Debug)]
 pub(crate) struct CastTransport {
@@ -52,8 +77,9 @@ pub(crate) struct CastTransport {
     pub(crate) log: CastLog,
     /// Casts of the view before, for those that miss them.
     old: Option<CastLog>,
-    /// Casts of the protocol above beyond the window.
+    /// Casts of the protocol above beyond the window, and those for which the carrier has no room.
     queue: VecDeque<RetainedCast>,
+    budget: RoundBudget,
     /// By sender: the parts that came of messages in parts.
     assemblies: Vec<CastAssembly>,
     /// By peer.
@@ -73,6 +99,7 @@ impl CastTransport {
             log: CastLog::new(0, n, settings.window()),
             old: None,
             queue: VecDeque::new(),
+            budget: RoundBudget::default(),
             assemblies: alloc::vec![CastAssembly::default(); n],
             channels: alloc::vec![PeerChannel::new(settings.retry); n],
             ring: RingArrivals::default(),
@@ -93,12 +120,31 @@ impl CastTransport {
             let kept = RetainedCast { grade, more, bytes };
             if group.is_ring() {
                 self.cast_on_ring(group, kept, post);
-            } else if self.queue.is_empty() && self.log.room(group.me()) {
+            } else if self.queue.is_empty() && self.may_cast(group) {
                 self.cast_now(group, kept, post);
             } else {
                 self.queue.push_back(kept);
             }
         }
+    }
+
+    /// Whether the next cast may leave in this round.
+    fn may_cast(&mut self, group: &GroupMembership) -> bool {
+        let is_datagram = self.lane == Lane::Datagram || group.goes_to_group();
+        let may = self.log.room(group.me()) && group.may_cast();
+        may && (!is_datagram || self.budget.allows())
+    }
+
+    /// A round begins, as the last one has ended with a wake-up: sends what waited for it.
+    pub(crate) fn begin_round(&mut self, group: &GroupMembership, post: &mut OutgoingPackets) {
+        if core::mem::take(&mut self.budget).is_over {
+            self.send_waiting(group, post);
+        }
+    }
+
+    /// Whether something waits for the next round alone.
+    pub(crate) const fn has_more(&self) -> bool {
+        self.budget.is_over
     }
 
     fn cast_now(
@@ -109,6 +155,7 @@ impl CastTransport {
     ) {
         let (view, sender) = (self.log.view, group.me());
         self.acks.note_grade(kept.grade);
+        self.budget.spent += kept.bytes.len();
         let number = self.log.push(sender, kept.clone());
         for to in group.others() {
             self.channels[to.index()].begin_cast(group.now);
@@ -132,7 +179,7 @@ impl CastTransport {
         post: &mut OutgoingPackets,
     ) {
         let parts = self.part.cut(bytes).map(|(more, bytes)| LinkMessage::Part { more, bytes });
-        self.send_messages(group.now, to, parts, post);
+        self.send_messages(group, to, parts, post);
     }
 
     /// A cast came, of its sender or of a process that was asked for it.
@@ -200,7 +247,8 @@ impl CastTransport {
     /// Drops casts that all have, and sends those of the queue that fit into the window.
     pub(crate) fn advance(&mut self, group: &GroupMembership, post: &mut OutgoingPackets) {
         self.log.trim(&group.members);
-        while self.log.room(group.me())
+        while !self.queue.is_empty()
+            && self.may_cast(group)
             && let Some(kept) = self.queue.pop_front()
         {
             self.cast_now(group, kept, post);

@@ -166,27 +166,37 @@ impl CastTransport {
     /// Sends messages to one member: they arrive there once each and in order, as long as the view lasts.
     pub(super) fn send_messages(
         &mut self,
-        now: Time,
+        group: &GroupMembership,
         to: Pid,
         all: impl IntoIterator<Item = LinkMessage>,
         post: &mut OutgoingPackets,
     ) {
         self.channels[to.index()].unacked.extend(all);
-        self.send_on(to, post);
-        self.channels[to.index()].messages.begin(now);
+        self.send_on(group, to, post);
+        self.channels[to.index()].messages.begin(group.now);
+    }
+
+    /// The carrier has room again: sends each member what waited for that.
+    pub(crate) fn send_waiting(&mut self, group: &GroupMembership, post: &mut OutgoingPackets) {
+        if group.phase == ViewPhase::Active {
+            group.others().for_each(|to| self.send_on(group, to, post));
+        }
     }
 
     /// Sends a member what waits for it, as far as it may be on the way.
-    pub(super) fn send_on(&mut self, to: Pid, post: &mut OutgoingPackets) {
+    pub(super) fn send_on(&mut self, group: &GroupMembership, to: Pid, post: &mut OutgoingPackets) {
         let flight = match self.lane {
             Lane::Stream => usize::MAX,
-            Lane::Datagram => FLIGHT,
+            Lane::Datagram if group.may_send() => FLIGHT,
+            Lane::Datagram => 0,
         };
         let view = self.log.view;
         let channel = &mut self.channels[to.index()];
         while let Some(message) = channel.unacked.get(channel.posted)
             && channel.posted < flight
+            && (self.lane == Lane::Stream || self.budget.allows())
         {
+            self.budget.spent += message.len();
             channel.posted += 1;
             let number = channel.sent + channel.posted as u64;
             post.push(to, message.clone().into_item(view, number));
@@ -225,7 +235,7 @@ impl CastTransport {
 
     /// Says casts of this process again to a peer: those after `after`, up to `upto`.
     pub(super) fn say_again(
-        &self,
+        &mut self,
         me: Pid,
         to: Pid,
         after: u64,
@@ -233,20 +243,23 @@ impl CastTransport {
         post: &mut OutgoingPackets,
     ) {
         let (view, sender) = (self.log.view, me);
+        let limit = RESENT_BYTES.min(self.budget.left());
         let mut said = 0;
         for number in after + 1..=upto {
             let Some(kept) = self.log.get(sender, number).cloned() else { continue };
             said += kept.bytes.len();
-            if said > RESENT_BYTES && number > after + 1 {
+            if said > limit && number > after + 1 {
                 return;
             }
+            self.budget.spent += kept.bytes.len();
             post.push(to, PacketItem::Cast { view, sender, number, kept });
         }
     }
 
     /// The time of the next retransmission.
     pub(crate) fn resend_at(&self, group: &GroupMembership) -> Time {
-        if group.phase != ViewPhase::Active {
+        // Without room in the carrier, which has perhaps what is missing, it would only be there twice.
+        if group.phase != ViewPhase::Active || !group.may_cast() || !group.may_send() {
             return Time::NEVER;
         }
         self.channels.iter().map(PeerChannel::retry_at).min().unwrap_or(Time::NEVER)
@@ -284,17 +297,19 @@ impl CastTransport {
             }
         }
         if messages {
+            let limit = RESENT_BYTES.min(self.budget.left());
             let channel = &mut self.channels[to.index()];
             let mut said = 0;
             let messages =
                 channel.unacked.iter().take(RESENT_AT_ONCE as usize).take_while(|part| {
                     let first = said == 0;
                     said += part.len();
-                    first || said <= RESENT_BYTES
+                    first || said <= limit
                 });
             let numbered: Vec<_> = (channel.sent + 1..).zip(messages.cloned()).collect();
             channel.posted = channel.posted.max(numbered.len());
             for (number, message) in numbered {
+                self.budget.spent += message.len();
                 post.push(to, message.into_item(view, number));
             }
         }

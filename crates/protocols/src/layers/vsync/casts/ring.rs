@@ -133,7 +133,7 @@ impl CastTransport {
     ) {
         let to = group.behind(group.me(), 1);
         if to != group.me() {
-            self.send_messages(group.now, to, [message], post);
+            self.send_messages(group, to, [message], post);
         }
     }
 

@@ -14,6 +14,7 @@ use super::{Dissemination, ViewQuorum, VsyncMutant, VsyncSettings};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use amcast_core::groupcast::{Component, GroupMember, View, ViewName};
+use amcast_core::messages::Lane;
 use amcast_core::{Pid, ProtocolEvent, Time};
 
 /// The phase of this process towards its view.
@@ -97,6 +98,8 @@ pub(crate) struct GroupMembership {
     pub(crate) peers: PeerStates,
     pub(crate) requests: ViewRequests,
     pub(crate) links: LinkReports,
+    /// Whether the carrier has room for datagrams.
+    pub(crate) has_room: bool,
 }
 
 impl ViewRequests {
@@ -184,6 +187,7 @@ impl GroupMembership {
             peers: PeerStates::new(&settings),
             requests: ViewRequests::new(n),
             links: LinkReports::new(n),
+            has_room: true,
             settings,
         }
     }
@@ -243,6 +247,16 @@ impl GroupMembership {
     /// Whether messages for all leave as one to the group.
     pub(crate) fn goes_to_group(&self) -> bool {
         self.settings.dissemination == Dissemination::Group
+    }
+
+    /// Whether a cast may leave: the carrier has room for it, if it leaves as a datagram.
+    pub(crate) fn may_cast(&self) -> bool {
+        self.has_room || self.settings.lane == Lane::Stream && !self.goes_to_group()
+    }
+
+    /// Whether a message to one member may leave.
+    pub(crate) fn may_send(&self) -> bool {
+        self.has_room || self.settings.lane == Lane::Stream
     }
 
     /// Whether one member gathers acknowledgements for all.
