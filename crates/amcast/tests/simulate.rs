@@ -88,6 +88,19 @@ fn the_bank_is_as_it_should_be_under_all_faults() {
     is_sound(1, BankWorkload::new);
 }
 
+#[test]
+fn what_nodes_execute_early_is_undone_where_the_order_is_another_one() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut undone = 0;
+    for seed in 0..4 {
+        let ran = run("toto", (seed, Profile::All), None, BankWorkload::new);
+        assert_eq!(ran.report.outcome, RunOutcome::Settled, "{seed}");
+        assert_eq!(ran.findings, [], "{seed}");
+        undone += ran.counts.get("early commands undone").copied().unwrap_or(0);
+    }
+    assert!(undone > 0, "no run has shown what is checked");
+}
+
 /// Makes the runs of a file of `regressions/services/` anew: each keeps every promise now.
 fn replay<W: Workload + 'static>(lines: &str, workload: fn(usize) -> W) {
     for line in lines.lines().filter(|line| !line.starts_with('#')) {

@@ -1,6 +1,7 @@
 //! The executor of the services as the application of a simulated node: what production runs, without its threads
 //! and clocks.
 
+use super::early::CheckedEarly;
 use super::time::stretched;
 use super::{ServiceMutant, ServiceShape, SimulatedService};
 use amcast_core::{ClusterShape, Gid, GroupSet, MsgId, Time};
@@ -8,7 +9,9 @@ use amcast_node::service::{ClockPace, DigestPace};
 use amcast_smr::application::{
     Application, DeliveredCommand, GroupFigures, LocalReadResult, TellAnswer,
 };
-use amcast_smr::{Executor, ExecutorFull, ExecutorState, Limits, LocalRead, SessionWrite, Stamp};
+use amcast_smr::{
+    Envelope, Executor, ExecutorFull, ExecutorState, Limits, LocalRead, SessionWrite, Stamp,
+};
 use std::io::Read;
 
 /// From a change on how long it takes to the next digest point of its shard at most, in seconds.
@@ -24,6 +27,8 @@ pub(super) struct SimApplication<M: SimulatedService> {
     /// When clocks are reported and digests compared, where nodes multicast reports.
     clocks: Option<ClockPace>,
     digests: Option<DigestPace>,
+    /// The early execution of its commands, where it has one shard.
+    early: Option<CheckedEarly>,
     /// Whether commands are handed in however far ordered time is behind (a mutant).
     hands_in_too_soon: bool,
 }
@@ -46,7 +51,13 @@ impl<M: SimulatedService> SimApplication<M> {
         let groups = GroupSet::first(shards);
         let clocks = reports.map(|(cluster, rank)| ClockPace::new(cluster, rank));
         let hands_in_too_soon = shape.mutant == Some(ServiceMutant::HandsInTooSoon);
-        Self { executor, groups, clocks, digests, hands_in_too_soon }
+        let early = (shards == 1).then(CheckedEarly::new);
+        Self { executor, groups, clocks, digests, early, hands_in_too_soon }
+    }
+
+    /// How many commands it has undone that it had executed early.
+    pub(super) fn undone(&self) -> u64 {
+        self.early.as_ref().map_or(0, CheckedEarly::undone)
     }
 
     /// Its shards.
@@ -102,11 +113,24 @@ impl<M: SimulatedService> Application for SimApplication<M> {
         let taken = self.executor.deliver(group, position, msg, dst, payload, &mut |a| {
             answer(a.id, a.outcome, a.bytes);
         });
-        !matches!(taken, Err(ExecutorFull))
+        let is_taken = !matches!(taken, Err(ExecutorFull));
+        if let Some(early) = self.early.as_mut().filter(|_| is_taken) {
+            early.deliver(msg, payload, Envelope::decode(payload).is_some());
+        }
+        is_taken
     }
 
     fn differs(&self) -> Option<&str> {
-        self.executor.differs()
+        let early = self.early.as_ref().and_then(CheckedEarly::wrong);
+        early.or_else(|| self.executor.differs())
+    }
+
+    fn early(&mut self, msg: MsgId, payload: &[u8]) {
+        self.early.iter_mut().for_each(|early| early.early(msg, payload));
+    }
+
+    fn void_early(&mut self) {
+        self.early.iter_mut().for_each(CheckedEarly::lose_place);
     }
 
     fn doubt(&self) -> Option<&str> {

@@ -304,6 +304,15 @@ impl<W: Workload> ServiceHost<W> {
         it
     }
 
+    /// A node ends, or the run: how often it had executed commands in another order than the final one.
+    fn count_undone(&self, rank: usize) {
+        let running = self.nodes[rank].running.as_ref();
+        let undone = running.map_or(0, |running| running.recovery.app.undone());
+        if undone > 0 {
+            *self.left.borrow_mut().counts.entry("early commands undone").or_default() += undone;
+        }
+    }
+
     fn count(&self, what: &'static str) {
         *self.left.borrow_mut().counts.entry(what).or_default() += 1;
     }
@@ -561,6 +570,7 @@ impl<W: Workload> Drop for ServiceHost<W> {
         let states = self.nodes.iter().enumerate();
         let states = states.filter_map(|(rank, node)| Some((rank, node.states()?)));
         self.left.borrow_mut().states = states.collect();
+        (0..self.nodes.len()).for_each(|rank| self.count_undone(rank));
     }
 }
 
@@ -570,6 +580,13 @@ impl<W: Workload> Host for ServiceHost<W> {
         let mut replies = Vec::new();
         self.nodes[rank].deliver(now, p, (delivery, payload), &mut replies);
         self.replied(now, rank, replies);
+    }
+
+    fn early(&mut self, _: Time, p: Pid, msg: MsgId, payload: &[u8]) {
+        let Some(rank) = self.rank(p) else { return };
+        if let Some(running) = &mut self.nodes[rank].running {
+            running.recovery.early(msg, payload);
+        }
     }
 
     fn event(&mut self, _: Time, p: Pid, event: ProtocolEvent) {
@@ -605,6 +622,7 @@ impl<W: Workload> Host for ServiceHost<W> {
         if running.is_some_and(|running| running.saving.is_some()) {
             self.count("checkpoints broken off");
         }
+        self.count_undone(rank);
         self.nodes[rank].crash();
     }
 

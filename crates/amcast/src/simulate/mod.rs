@@ -17,6 +17,7 @@ pub mod bank;
 mod client;
 mod clocks;
 pub mod components;
+mod early;
 mod execution_order;
 mod host;
 mod hunt;
