@@ -286,6 +286,123 @@ fn a_hook_that_loses_entries_or_orders_them_anew_is_caught() {
     assert!(moved.contains("was acknowledged at") && moved.contains("and is at"), "{moved}");
 }
 
+/// Bytes of a log that writers fill and trim again and again.
+const WRITERS_BYTES: usize = 1024;
+
+type WritersLog = PartitionLog<WRITERS_BYTES>;
+
+/// The log, which takes each command for settled at once: it forgets trimmed ids too early.
+#[derive(Default)]
+struct HastyLog(WritersLog);
+
+impl StateMachine for HastyLog {
+    type Shard = PartitionLogState;
+
+    fn touches(&self, _: &[u8], _: GroupSet, _: &mut dyn FnMut(Gid, &[u8], KeyUse)) -> bool {
+        false
+    }
+
+    fn apply(
+        &self,
+        command: &[u8],
+        shards: &mut [ShardView<'_, PartitionLogState>],
+        answer: &mut Vec<u8>,
+    ) -> Outcome {
+        let outcome = self.0.apply(command, shards, answer);
+        self.0.settle(shards[0].data, u64::MAX);
+        outcome
+    }
+
+    fn reconciler(&self) -> Option<Reconciler<PartitionLogState>> {
+        self.0.reconciler()
+    }
+
+    fn enter_view(&self, data: &mut PartitionLogState, view: ViewName, members: u32) {
+        self.0.enter_view(data, view, members);
+    }
+}
+
+/// A new writer for each append. One node alone trims what it has, now and then: other components keep it.
+struct TrimmingWriters<M> {
+    appended: u64,
+    /// The last entry that it has.
+    last: Option<AppendId>,
+    /// The entries that it has, and those that it has had and that are trimmed.
+    held: BTreeSet<AppendId>,
+    trimmed: BTreeSet<AppendId>,
+    machine: PhantomData<M>,
+}
+
+impl<M> Default for TrimmingWriters<M> {
+    fn default() -> Self {
+        let (held, trimmed) = (BTreeSet::new(), BTreeSet::new());
+        Self { appended: 0, last: None, held, trimmed, machine: PhantomData }
+    }
+}
+
+impl<M: StateMachine<Shard = PartitionLogState>> ComponentWorkload for TrimmingWriters<M> {
+    type Machine = M;
+
+    fn next(&mut self, rank: usize, rng: &mut Rng) -> Vec<u8> {
+        if let Some(through) = self.last.filter(|_| rank == 0 && rng.below(3) == 0) {
+            return PartitionLogCommand::Trim { through }.encode();
+        }
+        self.appended += 1;
+        let id = AppendId { writer: 1 + 2 * self.appended, number: 1 };
+        PartitionLogCommand::Append { id, value: b"value" }.encode()
+    }
+
+    fn answered(&mut self, _: usize, _: &[u8], _: Outcome, _: &[u8]) {}
+
+    fn observed(&mut self, rank: usize, state: &PartitionLogState) {
+        if rank == 0 {
+            let held: BTreeSet<_> = state.entries().map(|entry| entry.id).collect();
+            self.trimmed.extend(self.held.difference(&held));
+            self.last = state.entries().last().map(|entry| entry.id);
+            self.held = held;
+        }
+    }
+}
+
+/// How many entries a run has trimmed, and how many of their ids its nodes have forgotten; or an entry that came back.
+fn trims<M: StateMachine<Shard = PartitionLogState>>(seed: u64) -> Result<[usize; 2], String> {
+    // Nodes that crash may take all that have seen a trim along.
+    let run = RunSettings { settle: Span::secs(60), ..RunSettings::with(Profile::Network) };
+    let pause = Span::micros(400);
+    let settings = ComponentSettings { commands: 600, pause, ..ComponentSettings::default() };
+    let workload = TrimmingWriters::<M>::default;
+    let end = run_components(partitionable(), (&settings, &run), seed, &workload)?;
+    if end.report.outcome != RunOutcome::Settled {
+        return Err(format!("{:?}", end.report.outcome));
+    }
+    let trimmed = &end.workload.trimmed;
+    for log in end.states.values() {
+        if let Some(back) = log.entries().find(|entry| trimmed.contains(&entry.id)) {
+            return Err(format!("{:?} was trimmed and is back", back.id));
+        }
+        if log.bytes() > settings.replicas * WRITERS_BYTES {
+            return Err(format!("the log has {} bytes", log.bytes()));
+        }
+    }
+    let known = |id: &&AppendId| end.states.values().any(|log| log.was_trimmed(**id));
+    Ok([trimmed.len(), trimmed.len() - trimmed.iter().filter(known).count()])
+}
+
+#[test]
+fn a_log_of_ever_new_writers_forgets_what_was_trimmed_and_no_merge_brings_it_back() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut totals = [0; 2];
+    for seed in 0..seeds().div_ceil(2) {
+        let found = trims::<WritersLog>(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        (0..2).for_each(|at| totals[at] += found[at]);
+    }
+    println!("{} entries trimmed, {} ids of them forgotten", totals[0], totals[1]);
+    assert!(totals[1] > 100, "{totals:?}");
+    let early = (0..24).find_map(|seed| trims::<HastyLog>(seed).err());
+    let early = early.expect("a log that forgets too early is caught");
+    assert!(early.contains("is back"), "{early}");
+}
+
 /// A directory of a group's members, which is removed when it is dropped.
 struct GroupDir(PathBuf);
 
