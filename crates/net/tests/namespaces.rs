@@ -33,6 +33,8 @@ fn set_link(lab: &HostLab, state: &str) {
 enum NamespaceEvent {
     Up,
     Down,
+    /// Whether there is room.
+    Backlog(bool),
     Stream(u64),
     Datagram(u64),
 }
@@ -83,6 +85,7 @@ fn event(input: &MessageInput<&[u8]>) -> NamespaceEvent {
     match *input {
         MessageInput::Up(_) => NamespaceEvent::Up,
         MessageInput::Down(_) => NamespaceEvent::Down,
+        MessageInput::Backlog(backlog) => NamespaceEvent::Backlog(backlog.has_room),
         MessageInput::From(_, bytes) => {
             let number = u64::from_le_bytes(bytes[1..9].try_into().expect("eight bytes"));
             assert!(bytes == message(bytes[0], number), "message {number} was changed");
@@ -148,7 +151,7 @@ fn judge(heard: &[NamespaceEvent]) {
                 assert!(*n == next || (broke && *n > next), "{n} follows {next}, broke: {broke}");
                 (next, broke) = (n + 1, false);
             }
-            NamespaceEvent::Up | NamespaceEvent::Datagram(_) => {}
+            NamespaceEvent::Up | NamespaceEvent::Datagram(_) | NamespaceEvent::Backlog(_) => {}
         }
     }
 }

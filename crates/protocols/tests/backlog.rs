@@ -49,8 +49,11 @@ fn plan(sender_bytes: u64) -> RunPlan {
     }
 }
 
-fn run(entry: &dyn Entry, sender_bytes: u64, more: &[(&str, &str)]) -> RunReport {
+/// A run in which a process hears of its backlog beyond so many bytes, if any, with a mutant where the build has them.
+fn run(entry: &dyn Entry, sender_bytes: u64, mutant: &str) -> RunReport {
     let set = [
+        ("lane", "multicast"),
+        ("mutant", mutant),
         ("link_mbps", "1000"),
         ("window", "64"),
         ("heartbeat_us", "20000"),
@@ -58,7 +61,7 @@ fn run(entry: &dyn Entry, sender_bytes: u64, more: &[(&str, &str)]) -> RunReport
         ("retry_us", "100000"),
     ];
     let known = |name: &str| entry.about().params.iter().any(|param| param.name == name);
-    let set = set.iter().filter(|(name, _)| known(name)).chain(more);
+    let set = set.iter().filter(|(name, _)| known(name));
     let set = set.map(|(name, value)| (name.to_string(), value.to_string())).collect();
     let raw = RawConfig { groups: 1, replicas: MEMBERS, clients: 0, set, ..RawConfig::default() };
     let config = raw.check(entry.about().params).expect("a sound configuration");
@@ -66,20 +69,16 @@ fn run(entry: &dyn Entry, sender_bytes: u64, more: &[(&str, &str)]) -> RunReport
     report.expect("it is built")
 }
 
-/// The protocols, each over datagrams.
-fn entries() -> [(&'static dyn Entry, [(&'static str, &'static str); 1]); 3] {
-    [
-        (&FastCast, [("lane", "multicast")]),
-        (&RingPaxosMulticast, [("lane", "multicast")]),
-        (&TOTO, [("lane", "multicast")]),
-    ]
+/// Protocols that multicast datagrams.
+fn entries() -> [&'static dyn Entry; 3] {
+    [&FastCast, &RingPaxosMulticast, &TOTO]
 }
 
 #[test]
 fn no_more_datagrams_are_made_than_the_carrier_has_room_for_and_all_messages_arrive() {
     let _limit = amcast_test_policy::time_limit();
-    for (entry, lane) in entries() {
-        let [heard, deaf] = [SENDER_BYTES, 0].map(|bytes| run(entry, bytes, &lane));
+    for entry in entries() {
+        let [heard, deaf] = [SENDER_BYTES, 0].map(|bytes| run(entry, bytes, "none"));
         println!(
             "{}: {} bytes waited at most, {} where it hears nothing; {} and {} datagrams, {:.2} and {:.2} s",
             entry.name(),
@@ -102,10 +101,10 @@ fn no_more_datagrams_are_made_than_the_carrier_has_room_for_and_all_messages_arr
 #[test]
 fn a_member_that_ignores_its_backlog_or_never_hears_of_room_is_caught() {
     let _limit = amcast_test_policy::time_limit();
-    for (entry, [lane]) in &entries()[..2] {
-        let ignores = run(*entry, SENDER_BYTES, &[*lane, ("mutant", "ignores-backlog")]);
+    for &entry in &entries()[..2] {
+        let ignores = run(entry, SENDER_BYTES, "ignores-backlog");
         assert!(ignores.backlog_most > BACKLOG_MAX, "{}: {}", entry.name(), ignores.backlog_most);
-        let never = run(*entry, SENDER_BYTES, &[*lane, ("mutant", "never-hears-room")]);
+        let never = run(entry, SENDER_BYTES, "never-hears-room");
         assert!(!never.settled(), "{}: {:?}", entry.name(), never.outcome);
     }
 }
