@@ -30,6 +30,8 @@ enum MediumEvent {
     Up(Pid),
     Down(Pid),
     Suspect(Pid),
+    /// Whether the carrier has room.
+    Backlog(bool),
 }
 
 /// Asks the sequencer, which sends each message to all its destinations, with a number.
@@ -80,6 +82,9 @@ impl Protocol for NumberingProtocol {
             }
             Input::Medium(MessageInput::Down(p)) => {
                 self.news.lock().unwrap().push((self.me, MediumEvent::Down(p)))
+            }
+            Input::Medium(MessageInput::Backlog(backlog)) => {
+                self.news.lock().unwrap().push((self.me, MediumEvent::Backlog(backlog.has_room)));
             }
             Input::Oracle(Oracle::Suspect(p)) => {
                 self.news.lock().unwrap().push((self.me, MediumEvent::Suspect(p)));
@@ -304,6 +309,39 @@ fn what_processes_of_a_node_send_each_other_arrives_in_the_same_round() {
     let expected = [(Pid(rank as u32), 1, m), (SEQUENCER, 1, m)];
     assert_eq!(place.delivered[rank].0, expected, "there is no connection yet");
     assert!(!place.nodes[rank].as_ref().unwrap().post.has_inside());
+}
+
+#[test]
+fn every_process_of_a_node_hears_that_its_carrier_has_no_room_and_that_it_has() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut place = ThreadCluster::new();
+    let asks = ConnectionRequests { datagram_bytes_per_s: Some(1_000_000), ..ASKS };
+    let slow = MessageDriverOptions { asks, ..options(0, 1) };
+    place.nodes[0] = None;
+    let own = [Pid(0), Pid(3)];
+    let process = |me| {
+        let news = Arc::clone(&place.news);
+        Box::new(NumberingProtocol { me, numbered: 0, news }) as BoxedProcess
+    };
+    let processes = own.map(process).into();
+    let slow = MessageDriver::start(&place.net, &place.cluster, processes, slow);
+    place.nodes[0] = Some(slow.unwrap());
+    place.connect();
+    place.news.lock().unwrap().clear();
+    let carrier = &mut place.nodes[0].as_mut().unwrap().post.carrier;
+    // Nobody takes them for messages of the protocol.
+    let to = MessageOutput::To(Pid(1), Lane::Datagram, ());
+    (0..200).for_each(|_| carrier.carry(&to, &[0xff; 1_000]));
+    let heard = |place: &ThreadCluster, has_room| {
+        let event = MediumEvent::Backlog(has_room);
+        own.iter().all(|&p| place.news_of(p).contains(&event))
+    };
+    place.until("no room", |place| heard(place, false));
+    place.until("room", |place| heard(place, true));
+    for p in own {
+        assert_eq!(place.news_of(p), [false, true].map(MediumEvent::Backlog), "{p:?}");
+    }
+    assert_eq!(place.news_of(Pid(1)), [], "it sends nothing");
 }
 
 #[test]
