@@ -3,9 +3,10 @@
 use crate::directory::Directory;
 use crate::doorbell::{self, Doorbell};
 use crate::error::MemoryError;
-use crate::guard::{Fence, RegionGuard, SharedWord, WriteGrant};
+use crate::guard::{Fence, LandingFlag, RegionGuard, SharedWord, WriteGrant};
 use crate::layout::{ProcessLayout, RegionLocation};
 use crate::peer::MappedPeers;
+use crate::remote::{RemoteAnswers, RemoteFate, RemoteMemory, RemotePoster, RemoteTarget};
 use crate::store::HeldResource;
 use amcast_core::id::Pid;
 use amcast_core::memory::{
@@ -78,6 +79,10 @@ pub struct MappedCarrier {
     poll_due: bool,
     /// Whether operations of this round may still be answered in it.
     answer_due: bool,
+    /// The way to processes of other hosts, if the cluster is on several.
+    remote: Option<RemoteMemory>,
+    /// Outcomes from other hosts, on their way to the others.
+    arrived: RemoteAnswers,
     /// The processes whose doorbells to ring after this batch.
     rings: Vec<Pid>,
     counts: CarrierCounts,
@@ -136,6 +141,7 @@ impl MappedCarrier {
     ) -> Self {
         let own = Arc::new(own);
         let peers = MappedPeers::new(directory.clone(), me, incarnation, Arc::clone(&own));
+        let remote = directory.remote().cloned();
         Self {
             directory,
             me,
@@ -150,6 +156,8 @@ impl MappedCarrier {
             fresh_told: 0,
             poll_due: false,
             answer_due: false,
+            remote,
+            arrived: RemoteAnswers::default(),
             rings: Vec::new(),
             counts: CarrierCounts::default(),
             crashed: false,
@@ -198,6 +206,7 @@ impl MappedCarrier {
     /// that started anew, then a poll, and then, once, the answers to what was posted in this
     /// round. Leftovers of the last round are given first.
     pub fn begin_round(&mut self) {
+        self.collect();
         self.turn_over();
         if self.fresh_told == self.fresh.len() {
             self.fresh.clear();
@@ -205,6 +214,44 @@ impl MappedCarrier {
             self.peers.look(&mut self.fresh);
         }
         (self.poll_due, self.answer_due) = (true, true);
+    }
+
+    /// Takes the outcomes of other hosts behind those of this one.
+    #[inline]
+    fn collect(&mut self) {
+        if self.remote.as_ref().is_some_and(|remote| remote.inbox(self.me).has_any()) {
+            self.collect_all();
+        }
+    }
+
+    fn collect_all(&mut self) {
+        let Some(remote) = &self.remote else { return };
+        remote.inbox(self.me).take(&mut self.arrived);
+        let mut words = self.filling.words.len();
+        self.filling.words.append(&mut self.arrived.words);
+        for (ticket, fate) in self.arrived.fates.drain(..) {
+            let fate = match fate {
+                RemoteFate::Written => AccessFate::Written,
+                RemoteFate::Denied => {
+                    self.counts.denied += 1;
+                    AccessFate::Denied
+                }
+                RemoteFate::Lost => {
+                    self.counts.lost += 1;
+                    AccessFate::Lost
+                }
+                RemoteFate::Refused => {
+                    self.counts.refused += 1;
+                    self.peers.fail(MemoryError::RefusedThere);
+                    AccessFate::Lost
+                }
+                RemoteFate::Words { count } => {
+                    words += count;
+                    AccessFate::Words { at: words - count, count }
+                }
+            };
+            self.filling.fates.push((ticket, fate));
+        }
     }
 
     /// Gives out the answers that arrived together, once those before are all given.
@@ -225,6 +272,7 @@ impl MappedCarrier {
             // A write is done when it is posted: who waits a round for the answer waits for nothing.
             // Once only, so that a round ends.
             self.answer_due = false;
+            self.collect();
             self.turn_over();
         }
         if let Some(&(ticket, fate)) = self.giving.fates.get(self.given) {
@@ -256,7 +304,8 @@ impl MappedCarrier {
 
     /// Whether answers wait for the next round: then it is not idle.
     pub fn has_answers(&self) -> bool {
-        !self.filling.fates.is_empty() || self.given < self.giving.fates.len()
+        let far = self.remote.as_ref().is_some_and(|remote| remote.inbox(self.me).has_any());
+        far || !self.filling.fates.is_empty() || self.given < self.giving.fates.len()
     }
 
     /// Carries out what the protocol asks, in order. All of it is done when this returns; the
@@ -267,9 +316,15 @@ impl MappedCarrier {
     /// When the protocol names lines of its own that it does not have.
     pub fn post<'o>(&mut self, outs: impl IntoIterator<Item = &'o MemoryOutput>) {
         let first = self.filling.fates.len();
-        let mut guarded = false;
+        let (mut guarded, mut far) = (false, false);
         for out in outs {
             match out {
+                MemoryOutput::Write { to, .. } | MemoryOutput::Read { of: to, .. }
+                    if self.is_far(*to) =>
+                {
+                    self.post_far(out);
+                    far = true;
+                }
                 MemoryOutput::Write { to, region, at, source, ticket, bell } => {
                     let fate = self.write(*to, *region, *at, source);
                     if *bell
@@ -291,8 +346,13 @@ impl MappedCarrier {
                 MemoryOutput::Revoke(region) => {
                     self.guard(*region).revoke();
                     self.counts.fences += 1;
+                    self.wait_for_landing(*region);
                 }
             }
+        }
+        if far && let Some(remote) = &self.remote {
+            // Once for a batch; a system call only if the agent sleeps.
+            remote.wake();
         }
         if guarded || !self.rings.is_empty() {
             // All stores of the batch are behind this line, all checks of guards and bells before:
@@ -302,6 +362,49 @@ impl MappedCarrier {
         }
         self.settle(first);
         self.ring_bells();
+    }
+
+    #[inline]
+    fn is_far(&self, pid: Pid) -> bool {
+        self.remote.as_ref().is_some_and(|remote| remote.is_far(pid))
+    }
+
+    /// Posts an access to memory of another host. The outcome comes in a later round.
+    fn post_far(&mut self, out: &MemoryOutput) {
+        let Some(remote) = &self.remote else { return };
+        let from = RemotePoster { pid: self.me, incarnation: self.incarnation, own: &self.own };
+        let (MemoryOutput::Write { to: pid, region, at, .. }
+        | MemoryOutput::Read { of: pid, region, at, .. }) = *out
+        else {
+            return;
+        };
+        let known = self.peers.reach_far(pid);
+        let to = |incarnation| RemoteTarget { pid, incarnation, region, at };
+        match (out, known) {
+            (MemoryOutput::Write { source, ticket, bell, .. }, Some(incarnation)) => {
+                self.counts.writes += 1;
+                self.counts.lines += u64::from(source.count());
+                remote.write(from, to(incarnation), source, (*ticket, *bell));
+            }
+            (MemoryOutput::Read { count, ticket, .. }, Some(incarnation)) => {
+                self.counts.reads += 1;
+                remote.read(from, to(incarnation), *count, *ticket);
+            }
+            (MemoryOutput::Write { ticket, .. }, None) => remote.lose(from, pid, *ticket),
+            (MemoryOutput::Read { ticket, .. }, None) => remote.lose(from, pid, Some(*ticket)),
+            (MemoryOutput::Allow(_) | MemoryOutput::Revoke(_), _) => {}
+        }
+    }
+
+    /// O4 of `guard.rs`: waits until the agent stores nothing into the region under an earlier grant.
+    fn wait_for_landing(&self, region: RegionId) {
+        let landing = LandingFlag(self.own.landing(usize::from(region.0)));
+        let mut looks = 0_u32;
+        while !landing.is_over() {
+            looks += 1;
+            // The agent may have lost its core in mid-write.
+            if looks < LANDING_SPINS { core::hint::spin_loop() } else { std::thread::yield_now() }
+        }
     }
 
     fn guard(&self, region: RegionId) -> RegionGuard<'_, AtomicU64> {
@@ -428,9 +531,12 @@ fn life(incarnation: u64) -> u32 {
     (incarnation - 1) as u32
 }
 
+/// How often a revocation looks whether the agent has stored, before it gives the core away.
+const LANDING_SPINS: u32 = 200;
+
 /// The range of `count` lines from `at` on within a region.
 #[inline]
-fn within(
+pub(crate) fn within(
     place: RegionLocation,
     at: u32,
     count: u32,

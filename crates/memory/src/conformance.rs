@@ -26,6 +26,10 @@ pub trait MemoryFabric {
     fn crash(&mut self, pid: Pid);
     /// A dead process starts again.
     fn start(&mut self, pid: Pid);
+    /// Whether nothing of the writer lands any more once a revocation was carried out: more than the laws promise.
+    fn stops_writes(&self) -> bool {
+        false
+    }
 }
 
 /// An input of the medium that owns its words.
@@ -75,6 +79,7 @@ pub const SUITE: &[(&str, MemoryLaw)] = &[
     ("reads give the lines", reads_give_lines),
     ("a guarded region starts revoked", starts_revoked),
     ("what was reported written is seen after a revocation", written_is_seen),
+    ("what a revocation stops does not land later", nothing_lands_later),
     ("nothing is reported written while revoked", nothing_written_while_revoked),
     ("revoking one region leaves the others alone", others_left_alone),
     ("a fresh start is empty and told once", fresh_start),
@@ -318,6 +323,30 @@ fn written_is_seen(make: MakeMemoryFabric<'_>) {
                 other => panic!("{other:?}"),
             }
         }
+        if taken < steps {
+            return;
+        }
+    }
+}
+
+/// Where the carrier promises it: after the revocation, which comes after any number of steps, the region stays as it is
+/// until it is opened anew.
+fn nothing_lands_later(make: MakeMemoryFabric<'_>) {
+    for steps in 0.. {
+        let mut fabric = make();
+        if !fabric.stops_writes() {
+            return;
+        }
+        fabric.post(OWNER, &[MemoryOutput::Allow(GUARDED)]);
+        settle(&mut *fabric);
+        for line in 0..LINES {
+            fabric.post(WRITER, &[write(GUARDED, line)]);
+        }
+        let taken = (0..steps).take_while(|_| fabric.advance()).count();
+        fabric.post(OWNER, &[MemoryOutput::Revoke(GUARDED)]);
+        let seen = stamped(&*fabric, GUARDED);
+        settle(&mut *fabric);
+        assert_eq!(stamped(&*fabric, GUARDED), seen, "a write lands after the revocation");
         if taken < steps {
             return;
         }

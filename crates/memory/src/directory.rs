@@ -5,6 +5,7 @@ use crate::doorbell::Doorbell;
 use crate::error::MemoryError;
 use crate::files::{self, ClusterFiles};
 use crate::layout::{self, DirectoryLayout, ProcessLayout};
+use crate::remote::{LINES_MAX, RemoteMemory};
 use crate::segment::SharedSegment;
 use crate::store::{Backing, Heap, HeldResource, IncarnationFile, LineStore};
 use amcast_core::id::Pid;
@@ -27,7 +28,7 @@ pub struct ClusterId(pub u64);
 /// In `base/amcast-<id>/`: a file `directory` that everybody maps, a file for each process that runs,
 /// a lock file for each client place. See `layout.rs` for every word of them.
 #[derive(Clone)]
-pub struct Directory(Arc<DirectoryState>);
+pub struct Directory(Arc<DirectoryState>, Option<RemoteMemory>);
 
 struct DirectoryState {
     store: Box<dyn LineStore>,
@@ -147,7 +148,18 @@ impl Directory {
         let shape = [cluster.0, u64::from(processes), u64::from(places)];
         let path = store.path(&"directory");
         let layout = DirectoryLayout::new(lines, &path, shape, fresh)?;
-        Ok(Self(Arc::new(DirectoryState { store, layout, cluster })))
+        Ok(Self(Arc::new(DirectoryState { store, layout, cluster }), None))
+    }
+
+    /// The same directory for a node of a cluster of several hosts: carriers that are started in it reach processes
+    /// of other hosts through `remote`.
+    pub fn with_remote(self, remote: RemoteMemory) -> Self {
+        Self(self.0, Some(remote))
+    }
+
+    /// The way to other hosts, if the cluster is on several.
+    pub fn remote(&self) -> Option<&RemoteMemory> {
+        self.1.as_ref()
     }
 
     pub(crate) fn layout(&self) -> &DirectoryLayout {
@@ -201,6 +213,7 @@ impl Directory {
         options: StartOptions,
     ) -> Result<MappedCarrier, MemoryError> {
         let (regions, lines) = layout::plan(specs)?;
+        self.check_far_writers(specs)?;
         let DirectoryState { store, layout, cluster } = &*self.0;
         let _lock = store.exclusive()?;
         for name in store.list()? {
@@ -210,7 +223,9 @@ impl Directory {
                 return Err(MemoryError::Running { pid, os_pid: self.os_pid(pid) });
             }
         }
-        let incarnation = layout.next_incarnation(pid, u64::from(options.incarnation_min) + 1);
+        let least = self.1.as_ref().map_or(0, |remote| remote.map().first_incarnation);
+        let least = u64::from(options.incarnation_min.max(least)) + 1;
+        let incarnation = layout.next_incarnation(pid, least);
         let (segment, hold) =
             store.create(IncarnationFile { pid, incarnation }, lines, options.backing)?;
         layout.count_incarnation(pid, incarnation);
@@ -220,6 +235,9 @@ impl Directory {
         bell.stay();
         layout.bell_of(pid).store(u64::from(bell.pid().0), Ordering::Relaxed);
         layout.os_pid(pid).store(u64::from(process::id()), Ordering::Relaxed);
+        if let Some(remote) = &self.1 {
+            remote.inbox(pid).begin(incarnation);
+        }
         layout.publish(pid, incarnation);
         self.ring_all();
         Ok(MappedCarrier::new(self.clone(), pid, incarnation, own, hold, bell))
@@ -242,12 +260,14 @@ impl Directory {
         Ok(Some(Lease { place, number, _hold: hold }))
     }
 
-    /// Takes any client place that is free; none if all are taken.
+    /// Takes any client place that is free; none if all are taken. In a cluster of several hosts each node has places of
+    /// its own.
     ///
     /// # Errors
     /// As [`Directory::lease`].
     pub fn lease_any(&self) -> Result<Option<Lease>, MemoryError> {
-        for place in 0..self.layout().places() {
+        let ours = |place: &u32| self.1.as_ref().is_none_or(|remote| remote.has_place(*place));
+        for place in (0..self.layout().places()).filter(ours) {
             if let Some(lease) = self.lease(place)? {
                 return Ok(Some(lease));
             }
@@ -369,10 +389,23 @@ impl Directory {
         Ok(current)
     }
 
-    /// Wakes everyone who sleeps: somebody started or ended.
-    fn ring_all(&self) {
+    /// Wakes everyone who sleeps, and the agent: somebody started or ended.
+    pub(crate) fn ring_all(&self) {
         for pid in (0..self.layout().processes()).map(Pid) {
             Doorbell::new(self.clone(), pid).ring();
+        }
+        self.1.iter().for_each(RemoteMemory::wake);
+    }
+
+    /// Checks that what processes of other hosts write into fits into frames.
+    fn check_far_writers(&self, specs: &[RegionSpec]) -> Result<(), MemoryError> {
+        let Some(remote) = &self.1 else { return Ok(()) };
+        let long = |spec: &&RegionSpec| spec.lines > LINES_MAX && remote.is_far(spec.writer);
+        match specs.iter().find(long) {
+            None => Ok(()),
+            Some(RegionSpec { name, lines, .. }) => {
+                Err(MemoryError::TooLong { name, lines: *lines, most: LINES_MAX })
+            }
         }
     }
 

@@ -98,10 +98,21 @@ pub enum MemoryError {
         /// How many lines.
         count: u32,
     },
+    /// The same, as the node of another host says.
+    RefusedThere,
     /// Regions that no file can hold.
     TooLarge {
         /// How many lines they have together.
         lines: u64,
+    },
+    /// A region of more lines than a frame from another host can have.
+    TooLong {
+        /// Its purpose.
+        name: &'static str,
+        /// How many lines it has.
+        lines: u32,
+        /// How many it may have.
+        most: u32,
     },
     /// Any other refusal of the operating system.
     System {
@@ -188,15 +199,25 @@ impl fmt::Display for MemoryError {
                  give all nodes the same configuration",
                 u64::from(*at) + u64::from(*count)
             ),
+            Self::RefusedThere => f.write_str(REFUSED_THERE),
             Self::TooLarge { lines } => {
                 write!(f, "regions of {lines} lines do not fit; configure smaller rings")
             }
+            Self::TooLong { name, lines, most } => write!(
+                f,
+                "the region {name} has {lines} lines, and one that a process of another host writes may have {most}; \
+                 configure smaller rings"
+            ),
             Self::System { path, doing, errno } => {
                 write!(f, "{}: cannot {doing}: {errno}", path.display())
             }
         }
     }
 }
+
+/// The sentence where the lines of an access are not there, as another node says.
+const REFUSED_THERE: &str = "a node of another host has not the lines that a process of this one writes or reads; give \
+                             all nodes the same configuration";
 
 fn wrong_shape(
     f: &mut fmt::Formatter<'_>,

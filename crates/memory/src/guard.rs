@@ -30,6 +30,21 @@
 //! The other direction stays open: a write that is reported `Denied` may have been stored, or be
 //! stored later. Protocols adopt such lines or ignore their stamps; nobody counts them.
 //!
+//! # Writers that serve others
+//! A thread that carries out writes for processes of other hosts ([`crate::remote`]) follows the same steps, and the
+//! owner waits for it, so that a revocation leaves nothing of the writer under way:
+//!
+//! ```text
+//! agent                                      owner
+//!   L1  landing := 1                           O1, O2 as above
+//!   L2  fence  Fence::Lander                   O4  wait until landing = 0
+//!   W1 .. W4 as above                          O3  read the lines
+//!   L3  landing := 0
+//! ```
+//! One of the fences L2 and O2 comes first. If O2, then W1 finds the region closed and nothing is stored. If L2, then O4
+//! finds the 1 of L1 or the 0 of L3, and with the 0 sees all stores of W2. So no store of the agent under a grant comes after
+//! O4 of its revocation. The wait is for one frame's stores, by a thread that holds no lock meanwhile.
+//!
 //! One fence W3 serves a whole batch of writes to any number of regions: it follows all their
 //! stores and before all their checks.
 
@@ -47,6 +62,8 @@ pub(crate) enum Fence {
     Ringer,
     /// After a sleeper has announced itself, before its last look; partner of [`Fence::Ringer`].
     Sleeper,
+    /// After an agent has announced that it stores, before it looks at the guard; partner of [`Fence::Owner`].
+    Lander,
 }
 
 /// A shared word: the machine's, or a model checker's.
@@ -123,5 +140,35 @@ impl<W: SharedWord> RegionGuard<'_, W> {
             self.0.store(word + 1, Ordering::Relaxed);
         }
         W::fence(Fence::Owner);
+    }
+}
+
+/// The word beside a guard in which an agent says that it stores into the region.
+#[derive(Debug)]
+pub(crate) struct LandingFlag<'a, W: SharedWord>(pub(crate) &'a W);
+
+/// As long as it exists the owner's revocations wait.
+#[derive(Debug)]
+pub(crate) struct Landing<'a, W: SharedWord>(&'a W);
+
+impl<'a, W: SharedWord> LandingFlag<'a, W> {
+    /// Agent, L1 and L2: it may look at the guard and store from here on.
+    pub(crate) fn begin(self) -> Landing<'a, W> {
+        self.0.store(1, Ordering::Relaxed);
+        W::fence(Fence::Lander);
+        Landing(self.0)
+    }
+
+    /// Owner, O4, after [`RegionGuard::revoke`]: whether nothing is being stored. Stores before that are seen then.
+    pub(crate) fn is_over(&self) -> bool {
+        // Pairs with the release store at the end of a `Landing`.
+        self.0.load(Ordering::Acquire) == 0
+    }
+}
+
+impl<W: SharedWord> Drop for Landing<'_, W> {
+    /// L3, also if the agent panics: then its node ends, and its owners must not wait.
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Release);
     }
 }

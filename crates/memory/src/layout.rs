@@ -8,7 +8,7 @@
 //!                  ..           per place     lease os-pid ..
 //!
 //! p<pid>.<inc>     line 0       magic version cluster pid incarnation regions lines ready
-//!                  1 ..         per region    first-line lines writer guarded guard ..
+//!                  1 ..         per region    first-line lines writer guarded guard landing ..
 //!                  ..           the regions' lines
 //! ```
 //! `live` is the incarnation that may be written to and `last` the newest there ever was, both
@@ -26,7 +26,7 @@ use std::path::Path;
 const MAGIC: u64 = u64::from_le_bytes(*b"amcastM\0");
 /// Raised whenever these files, or what protocols and nodes keep in the regions, are laid out in
 /// another way: a process of another build must not map what it would misread.
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 const READY: u64 = u64::from_le_bytes(*b"ready\0\0\0");
 
 /// The most lines that a process's regions may have together: 1 TB.
@@ -285,6 +285,12 @@ impl ProcessLayout {
     #[inline]
     pub(crate) fn guard(&self, region: usize) -> &AtomicU64 {
         self.lines[1 + region].raw(4)
+    }
+
+    /// The word beside the guard in which an agent says that it stores; see [`crate::guard`].
+    #[inline]
+    pub(crate) fn landing(&self, region: usize) -> &AtomicU64 {
+        self.lines[1 + region].raw(5)
     }
 
     #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The medium `Memory` between processes of one machine: regions in files that they all map.
+//! The medium `Memory`: regions in files that all processes of one machine map, and between machines an agent
+//! of each node that stores for the others.
 //!
 //! Read [`MappedCarrier`] for how a loop uses it, [`Directory`] for how processes find each other,
 //! and then the two arguments on which everything rests: `guard.rs` (revocation) and `doorbell.rs`
@@ -10,6 +11,7 @@
 //! - `files.rs` and `store.rs` are the operating system and its stand-in on the heap.
 //! - `mapped.rs` is a small file of one process, for what must outlast it.
 //! - `peer.rs` knows who lives in which incarnation.
+//! - `remote/` is the memory of other hosts: frames, queues, and the agent; no socket.
 //! - `conformance.rs`, behind the feature of that name, tests any carrier of the medium against the
 //!   laws; the simulator's passes the same suite.
 //!
@@ -32,6 +34,7 @@ mod mapped;
 #[cfg(all(test, not(miri)))] // one model checker at a time
 mod models;
 mod peer;
+pub mod remote;
 mod segment;
 mod store;
 mod turns;

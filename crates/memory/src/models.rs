@@ -2,7 +2,7 @@
 //! and with each fence taken away in turn: then an execution that breaks the promise must be found.
 
 use crate::doorbell::ParkedFlag;
-use crate::guard::{Fence, RegionGuard, SharedWord};
+use crate::guard::{Fence, LandingFlag, RegionGuard, SharedWord};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, fence};
 use loom::thread;
@@ -16,6 +16,7 @@ const WRITER: u8 = 1;
 const OWNER: u8 = 2;
 const RINGER: u8 = 4;
 const SLEEPER: u8 = 8;
+const LANDER: u8 = 16;
 
 impl<const WITHOUT: u8> ModelWord<WITHOUT> {
     fn new() -> Self {
@@ -42,6 +43,7 @@ impl<const WITHOUT: u8> SharedWord for ModelWord<WITHOUT> {
             Fence::Owner => OWNER,
             Fence::Ringer => RINGER,
             Fence::Sleeper => SLEEPER,
+            Fence::Lander => LANDER,
         };
         if WITHOUT & bit == 0 {
             fence(Ordering::SeqCst);
@@ -185,6 +187,52 @@ fn a_second_grant_does_not_vouch_for_a_write_begun_under_the_first() {
 #[test]
 fn looking_for_any_grant_instead_of_the_same_one_misses_a_write() {
     assert!(breaks(|| second_grant(|guard, _| guard.grant().is_some())));
+}
+
+/// An agent that stores for a process of another host, and an owner that revokes: once the revocation has waited for the
+/// agent, nothing is stored any more. With `waits` false the owner does not wait.
+fn landing<const WITHOUT: u8>(waits: bool) {
+    loom::model(move || {
+        let region = Arc::new(Region::<WITHOUT>::new());
+        let flag = Arc::new(ModelWord::<WITHOUT>::new());
+        RegionGuard(&region.guard).allow();
+        let agent = {
+            let (region, flag) = (Arc::clone(&region), Arc::clone(&flag));
+            thread::spawn(move || {
+                let _landing = LandingFlag(&*flag).begin();
+                if RegionGuard(&region.guard).grant().is_some() {
+                    region.put(1);
+                }
+            })
+        };
+        RegionGuard(&region.guard).revoke();
+        while waits && !LandingFlag(&*flag).is_over() {
+            thread::yield_now();
+        }
+        let seen = region.seen();
+        agent.join().expect("the agent ends");
+        assert_eq!(region.seen(), seen, "a write lands after its revocation");
+    });
+}
+
+#[test]
+fn nothing_lands_once_the_revocation_has_waited_for_the_agent() {
+    landing::<0>(true);
+}
+
+#[test]
+fn a_revocation_that_does_not_wait_lets_a_write_land_later() {
+    assert!(breaks(|| landing::<0>(false)));
+}
+
+#[test]
+fn without_the_agents_fence_a_write_lands_after_the_revocation() {
+    assert!(breaks(|| landing::<LANDER>(true)));
+}
+
+#[test]
+fn without_the_owners_fence_a_write_lands_after_the_revocation() {
+    assert!(breaks(|| landing::<OWNER>(true)));
 }
 
 /// A loop that parks while somebody writes and rings. The kernel's compare-and-sleep is a load of

@@ -11,6 +11,8 @@
 //! The protocol learns of every incarnation that appears while it runs, but for the first of all if
 //! nothing was ever lost for want of it: to the protocol that one was always there.
 //!
+//! Of a process of another host the node that it lives in says the incarnation ([`crate::remote`]); the rest is the same.
+//!
 //! Where a peer's file cannot be mapped the same holds. Writes meanwhile are lost, so nothing that is
 //! written later may appear there before the protocol knows of the gap (law 2): the peer counts as one that
 //! is not known, mapping is tried again, and when it succeeds the protocol is notified with `Fresh`.
@@ -18,6 +20,7 @@
 use crate::directory::Directory;
 use crate::error::MemoryError;
 use crate::layout::ProcessLayout;
+use crate::remote::RemoteMemory;
 use amcast_core::id::Pid;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -50,14 +53,22 @@ impl MappedPeer {
     }
 }
 
+/// The incarnation in which a process may be written to; 0 for none.
+fn live_of(directory: &Directory, pid: Pid) -> u64 {
+    match directory.remote() {
+        Some(remote) if remote.is_far(pid) => remote.live(pid),
+        _ => directory.layout().live(pid),
+    }
+}
+
 /// All processes of the cluster.
 #[derive(Debug)]
 pub(crate) struct MappedPeers {
     directory: Directory,
     me: Pid,
     peers: Vec<MappedPeer>,
-    /// The directory's count of changes at the last look.
-    changes_seen: u64,
+    /// The counts of changes at the last look, of the directory and of other hosts.
+    changes_seen: [u64; 2],
     /// The last failure with a peer, until it is asked for.
     fault: Option<MemoryError>,
     /// How often a file was mapped.
@@ -73,10 +84,10 @@ impl MappedPeers {
         let mut peers: Vec<_> = (0..count).map(|_| MappedPeer::default()).collect();
         for (index, peer) in peers.iter_mut().enumerate() {
             // A peer that runs already: this process has never written there.
-            peer.known = directory.layout().live(Pid(index as u32));
+            peer.known = live_of(&directory, Pid(index as u32));
         }
         peers[me.index()] = MappedPeer { known, mapped: Some(own), ..MappedPeer::default() };
-        Self { directory, me, peers, changes_seen: 0, fault: None, maps: 0, unmapped: 0 }
+        Self { directory, me, peers, changes_seen: [0; 2], fault: None, maps: 0, unmapped: 0 }
     }
 
     /// The memory of a process, if it lives in the incarnation this carrier deals with.
@@ -147,6 +158,20 @@ impl MappedPeers {
         }
     }
 
+    /// The incarnation of a process of another host that this carrier deals with, if it lives in it.
+    pub(crate) fn reach_far(&mut self, pid: Pid) -> Option<u64> {
+        let live = live_of(&self.directory, pid);
+        let peer = self.peers.get_mut(pid.index())?;
+        if peer.takes_silently(live) {
+            peer.known = live;
+        }
+        if live == 0 || live != peer.known {
+            peer.owed = true;
+            return None;
+        }
+        Some(live)
+    }
+
     /// The memory of a process reached before in this batch.
     #[inline]
     pub(crate) fn reached(&self, pid: Pid) -> Option<&ProcessLayout> {
@@ -171,7 +196,8 @@ impl MappedPeers {
     /// One load if nothing changed.
     pub(crate) fn look(&mut self, fresh: &mut Vec<(Pid, u64)>) {
         // Pairs with the release increment in `DirectoryLayout::publish`.
-        let changes = self.directory.layout().changes().load(core::sync::atomic::Ordering::Acquire);
+        let here = self.directory.layout().changes().load(core::sync::atomic::Ordering::Acquire);
+        let changes = [here, self.directory.remote().map_or(0, RemoteMemory::changes)];
         if self.unmapped > 0 {
             self.map_again(fresh);
         }
@@ -181,7 +207,7 @@ impl MappedPeers {
         self.changes_seen = changes;
         for (index, peer) in self.peers.iter_mut().enumerate() {
             let pid = Pid(index as u32);
-            let live = self.directory.layout().live(pid);
+            let live = live_of(&self.directory, pid);
             // A peer that cannot be mapped is announced when it can be.
             if pid == self.me || live == peer.known || peer.failed.is_some() {
                 continue;

@@ -2,7 +2,9 @@
 
 use crate::mapped::Carriers;
 use amcast_core::id::Pid;
-use amcast_core::memory::{LINE_WORDS, MemoryOutput, RegionId, RegionWindow, WriteSource};
+use amcast_core::memory::{
+    LINE_WORDS, LineStamp, MemoryOutput, RegionId, RegionWindow, WriteSource,
+};
 use amcast_memory::conformance::{MakeMemoryFabric, MemoryEvent, MemoryFabric, SUITE};
 use std::collections::VecDeque;
 use std::panic;
@@ -21,10 +23,12 @@ enum MemoryFault {
     FreshTwice,
     NotZeroed,
     OldWritesLand,
+    RevokedTooEarly,
+    DeniedLandsLater,
 }
 
 /// Each fault, and the law whose test must notice it.
-const FAULTS: [(MemoryFault, &str); 10] = [
+const FAULTS: [(MemoryFault, &str); 12] = [
     (MemoryFault::StampFirst, "a line is whole or stale"),
     (MemoryFault::LinesBackwards, "writes appear in order of posting"),
     (MemoryFault::DeniedIsWritten, "nothing is reported written while revoked"),
@@ -35,43 +39,50 @@ const FAULTS: [(MemoryFault, &str); 10] = [
     (MemoryFault::FreshTwice, "a fresh start is empty and told once"),
     (MemoryFault::NotZeroed, "a fresh start is empty and told once"),
     (MemoryFault::OldWritesLand, "nothing meant for the old memory reaches the new"),
+    (MemoryFault::RevokedTooEarly, "what was reported written is seen after a revocation"),
+    (MemoryFault::DeniedLandsLater, "what a revocation stops does not land later"),
 ];
 
 struct BrokenMemory {
     fault: MemoryFault,
     inner: Carriers,
-    /// Stores into the owner's first region that are put off: line, word, value.
-    stores: VecDeque<(u32, usize, u64)>,
+    /// Stores into the owner's regions that are put off: region, line, word, value.
+    stores: VecDeque<(RegionId, u32, usize, u64)>,
 }
 
 const OWNER: Pid = Pid(0);
 const PLAIN: RegionId = RegionId(0);
+const GUARDED: RegionId = RegionId(1);
 
 impl BrokenMemory {
-    /// Takes single lines written to the first region out of the carrier's hands.
+    /// Takes single lines written to the region that the fault is about out of the carrier's hands.
     fn keeps(&mut self, out: &MemoryOutput) -> bool {
         let MemoryOutput::Write {
-            region: PLAIN,
-            at,
-            source: WriteSource::Made { head, stamp, .. },
-            ..
+            region, at, source: WriteSource::Made { head, stamp, .. }, ..
         } = out
         else {
             return false;
         };
+        let late =
+            matches!(self.fault, MemoryFault::RevokedTooEarly | MemoryFault::DeniedLandsLater);
+        if *region != if late { GUARDED } else { PLAIN } {
+            return false;
+        }
         let [a, b, c, d, e, f, g] = *head;
         let stores: [_; LINE_WORDS + 1] = [a, b, c, d, e, f, g, stamp.0];
         let mut word = 0;
         let stores = stores.map(|value| {
             word += 1;
-            (*at, word - 1, value)
+            (*region, *at, word - 1, value)
         });
         match self.fault {
             MemoryFault::StampFirst => self.stores.extend(stores.into_iter().rev()),
             MemoryFault::LinesBackwards => {
                 stores.into_iter().rev().for_each(|s| self.stores.push_front(s))
             }
-            MemoryFault::OldWritesLand => self.stores.extend(stores),
+            MemoryFault::OldWritesLand
+            | MemoryFault::RevokedTooEarly
+            | MemoryFault::DeniedLandsLater => self.stores.extend(stores),
             _ => return false,
         }
         true
@@ -81,15 +92,23 @@ impl BrokenMemory {
 impl MemoryFabric for BrokenMemory {
     fn post(&mut self, from: Pid, outs: &[MemoryOutput]) {
         for out in outs {
-            if !self.keeps(out) || self.fault == MemoryFault::OldWritesLand {
+            let kept = self.keeps(out);
+            // Judged by the permission when it arrives, and stored later.
+            let early = self.fault == MemoryFault::RevokedTooEarly;
+            if !kept || early || self.fault == MemoryFault::OldWritesLand {
                 self.inner.post(from, &[*out]);
+            }
+            if kept && early {
+                let MemoryOutput::Write { at, .. } = *out else { continue };
+                self.inner.window(OWNER).region(GUARDED)[at as usize]
+                    .put(&[0; LINE_WORDS], LineStamp::default());
             }
         }
     }
 
     fn advance(&mut self) -> bool {
-        let Some((line, word, value)) = self.stores.pop_front() else { return false };
-        let lines = self.inner.window(OWNER).region(PLAIN);
+        let Some((region, line, word, value)) = self.stores.pop_front() else { return false };
+        let lines = self.inner.window(OWNER).region(region);
         lines[line as usize].raw(word).store(value, Ordering::Relaxed);
         true
     }
@@ -127,6 +146,10 @@ impl MemoryFabric for BrokenMemory {
         if self.fault == MemoryFault::NotZeroed {
             self.inner.window(pid).region(PLAIN)[3].raw(0).store(1, Ordering::Relaxed);
         }
+    }
+
+    fn stops_writes(&self) -> bool {
+        true
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod broken;
 mod mapped;
+mod remote;
 #[cfg(not(miri))] // nothing in it is unsafe
 mod simulated;
 
