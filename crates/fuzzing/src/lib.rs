@@ -8,6 +8,7 @@
 mod files;
 mod frames;
 mod log;
+mod memory;
 mod net;
 mod parts;
 mod protocols;
@@ -163,6 +164,21 @@ pub const TARGETS: &[FuzzTarget] = &[
         name: "ingress_frames",
         run: frames::ingress,
         words: &["\t\0\0\0\u{1}", "\u{1}\0\0\0", "\0\0\0\0", "\u{5}", "\u{7f}\u{7f}\u{7f}\u{7f}"],
+    },
+    FuzzTarget {
+        name: "memory_frames",
+        run: memory::frames,
+        words: &[
+            "\u{19}\0\u{1}",
+            "\u{19}\0\u{2}",
+            "\u{d}\0\u{3}",
+            "d\0\u{4}\u{3}",
+            "$\0\u{5}\u{1}",
+            "\u{12}\0\u{6}",
+            "J\0\u{7}",
+            "\0\0\0\0\0\0\0",
+            "\u{1}\0\0\0",
+        ],
     },
     FuzzTarget {
         name: "net_stream",

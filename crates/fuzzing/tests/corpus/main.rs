@@ -86,6 +86,7 @@ each! {
     packets_of_a_group_read_back_or_are_refused = "group_packets",
     messages_of_a_group_read_back_or_are_refused = "group_messages",
     frames_of_gateways_and_nodes_read_back = "ingress_frames",
+    frames_between_memories_change_nothing_that_is_not_the_senders = "memory_frames",
     frames_of_a_connection_are_cut_alike_in_any_pieces = "net_stream",
     datagrams_that_make_no_sense_stop_nobody = "net_datagrams",
     malformed_memory_stops_no_process_of_a_protocol = "protocol_memory",
