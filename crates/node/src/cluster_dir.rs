@@ -48,7 +48,7 @@ pub use error::{ClusterDirError, megabytes};
 pub use past_processes::{PastProcesses, how_to_start};
 pub use registry::ClusterRegistry;
 pub use supervised::SupervisedDir;
-pub use transport::{Net, Transport};
+pub use transport::{MemoryHosts, Net, Transport};
 
 use self::transport::LIVES_BITS;
 use crate::config::{ClusterFile, node_name};

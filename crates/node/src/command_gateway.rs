@@ -31,7 +31,7 @@ use amcast_core::limits::GROUPS_MAX;
 use amcast_core::{
     Config, ConfigError, Entry, Gid, GroupSet, Outcome, Overlay, ServiceAnswer, Span, Time,
 };
-use amcast_memory::{Idle, Idler, Pause, shorten_turns};
+use amcast_memory::{Directory, Idle, Idler, Pause, shorten_turns};
 use amcast_smr::Envelope;
 use amcast_smr::application::WakeHandle;
 use client_transport::{ClientTransport, CommandProgress, TransportCommand};
@@ -107,6 +107,8 @@ pub enum GatewayError {
     MemoryDriver(MemoryDriverError),
     /// Every client place is taken.
     NoPlace(usize),
+    /// The cluster is on several hosts, and no node of it runs in this process.
+    NoNode,
     /// Its history or thread.
     Io(std::io::Error),
 }
@@ -120,6 +122,10 @@ impl fmt::Display for GatewayError {
                 f,
                 "all {n} client places of the cluster are taken: end another client, or start the \
                  cluster with more (`clients` in its file)"
+            ),
+            Self::NoNode => f.write_str(
+                "no node of the cluster runs in this process, and the cluster is on several hosts: there the \
+                 gateway of a node reaches its memory; connect to that one",
             ),
             Self::Io(e) => e.fmt(f),
         }
@@ -264,14 +270,10 @@ struct TransportHandle {
 impl TransportHandle {
     fn take(options: &GatewayOptions<'_>) -> Result<Self, GatewayError> {
         match options.ground {
-            Transport::Memory(directory) => {
-                let transport = LeasedTransport::take(options, directory)?;
-                let place = transport.place();
-                let life = transport.life();
-                let bell = transport.bell().clone();
-                let (payload_max, wake) =
-                    (transport.payload_max(), Arc::new(move || _ = bell.ring()));
-                Ok(Self { transport: Box::new(transport), wake, place, life, payload_max })
+            Transport::Memory(directory) => Self::lease(options, directory),
+            Transport::Hosts(hosts) => {
+                let directory = hosts.of_gateway().ok_or(GatewayError::NoNode)?;
+                Self::lease(options, &directory)
             }
             Transport::Net(net) => {
                 let transport = NodeLinks::take(options, net.dir())?;
@@ -287,6 +289,16 @@ impl TransportHandle {
                 })
             }
         }
+    }
+}
+
+impl TransportHandle {
+    fn lease(options: &GatewayOptions<'_>, directory: &Directory) -> Result<Self, GatewayError> {
+        let transport = LeasedTransport::take(options, directory)?;
+        let (place, life) = (transport.place(), transport.life());
+        let bell = transport.bell().clone();
+        let (payload_max, wake) = (transport.payload_max(), Arc::new(move || _ = bell.ring()));
+        Ok(Self { transport: Box::new(transport), wake, place, life, payload_max })
     }
 }
 
@@ -312,7 +324,7 @@ impl CommandGateway {
         let overlay = options.config.overlay().clone();
         let mut work = GatewayLoop::new(transport, life, Arc::clone(&shared), overlay);
         let idle = options.idle;
-        let is_woken = matches!(options.ground, Transport::Net(_));
+        let is_woken = !matches!(options.ground, Transport::Memory(_));
         let run = move || {
             // As the loops of nodes: who has the core would have each command and each answer wait for its turn.
             if is_woken && let Err(e) = shorten_turns() {

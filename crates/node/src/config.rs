@@ -9,15 +9,16 @@ use amcast_core::parameters::{ParamValue as _, SUSPECT};
 use amcast_core::{Config, ConfigError, Entry, MediumKind, RawConfig, Senders, Span};
 use amcast_net::Secret;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 mod decides;
 mod etcd;
+mod hosts;
 pub mod names;
 mod paths;
 mod placement;
@@ -416,6 +417,7 @@ impl ClusterFile {
             let why = format!("replicas = 0: over shared memory give 1 to {MEMORY_REPLICAS_MAX}");
             return Err(ConfigError::Relation(why));
         }
+        self.check_client_places(entry)?;
         let config = raw.check(entry.about().params)?;
         // Building one process of each role finds relations between parameters that do not hold.
         for pid in [config.cluster().pids().next(), config.cluster().pids().last()] {
@@ -538,8 +540,8 @@ impl ClusterFile {
         let place = |name: String| match self.nodes.get(&name) {
             Some(place) => Ok(place.clone()),
             None => Err(format!(
-                "nodes.{name} is missing: a protocol that sends messages needs the address of every \
-                 node, such as nodes.{name}.address = \"10.0.0.1:7400\""
+                "nodes.{name} is missing: a cluster on several hosts, or of a protocol that sends \
+                 messages, needs the address of every node, such as nodes.{name}.address = \"10.0.0.1:7400\""
             )),
         };
         let places: Vec<HostPlacement> = self.nodes().map(place).collect::<Result<_, _>>()?;
@@ -574,29 +576,6 @@ impl ClusterFile {
         }
         self.check_hosts(&places)?;
         Ok(places)
-    }
-
-    /// Checks the settings that nodes of different hosts need of each other.
-    fn check_hosts(&self, places: &[HostPlacement]) -> Result<(), String> {
-        let hosts: BTreeSet<IpAddr> = places.iter().map(|place| place.address.ip()).collect();
-        if hosts.len() < 2 {
-            return Ok(());
-        }
-        if self.id.is_none() {
-            return Err(
-                "id is missing: the nodes are on several hosts, and know each other's cluster by \
-                        its number: any, such as id = 4711, the same in the file of every host"
-                    .to_string(),
-            );
-        }
-        let without = places.iter().position(|place| place.control.is_none());
-        without.map_or(Ok(()), |rank| {
-            let (name, at) = (node_name(rank), places[rank].address.ip());
-            Err(format!(
-                "nodes.{name}.control is missing: the nodes are on several hosts, and one that lost its \
-                 state gets it there, such as nodes.{name}.control = \"{at}:7401\""
-            ))
-        })
     }
 
     /// The names of the nodes: node `i` hosts replica `i` of every shard.

@@ -63,10 +63,10 @@ pub struct NodeStatus {
     /// The view that its replica is in, where groups have views.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<ViewStatus>,
-    /// Its view of the nodes, by rank, where protocols send messages.
+    /// Its view of the nodes, by rank, where it has connections to them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<PeerStatus>,
-    /// Its connections to the other nodes, where protocols send messages.
+    /// Its connections to the other nodes, where it has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkStatus>,
     /// Answers dropped because gateways did not keep up.
@@ -96,6 +96,9 @@ pub struct PeerStatus {
     /// none is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_multicast: Option<String>,
+    /// How it is reached, where protocols use memory and the cluster is on several hosts: `shared memory` or `tcp`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub carrier: Option<String>,
 }
 
 /// A node's connections to the others. Counts only grow.

@@ -45,6 +45,7 @@ pub mod log_ends;
 pub mod log_lines;
 mod log_owner;
 pub mod memory_driver;
+pub mod memory_links;
 mod message_driver;
 mod message_router;
 pub mod node;

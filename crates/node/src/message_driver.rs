@@ -644,12 +644,12 @@ impl Replicas for MessageDriver {
         self.peer_registry.peers(|rank| carrier.connected(Pid(rank as u32)).is_some())
     }
 
-    fn differs(&self) -> Option<&String> {
-        self.peer_registry.differs()
+    fn differs(&self) -> Option<String> {
+        self.peer_registry.differs().cloned()
     }
 
-    fn dismissal(&self) -> Option<&Dismissal> {
-        self.peer_registry.dismissal()
+    fn dismissal(&self) -> Option<Dismissal> {
+        self.peer_registry.dismissal().cloned()
     }
 
     fn wake(&self) -> WakeHandle {

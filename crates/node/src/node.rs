@@ -200,15 +200,13 @@ impl<A: Application> Node<A> {
         let (rank, cluster) = (options.rank, *options.config.cluster());
         let NodeFoundation { replicas, reply_sink, life, skips } = match options.ground {
             Transport::Memory(directory) => NodeFoundation::in_memory(options, directory)?,
+            Transport::Hosts(hosts) => NodeFoundation::on_hosts(options, hosts)?,
             Transport::Net(net) => NodeFoundation::on_net(options, net, &app)?,
         };
         let name = crate::config::node_name(rank);
         let (NodeAddress::Socket(socket) | NodeAddress::Address(_, _, socket)) =
             options.nodes[rank].clone();
-        let far = match options.ground {
-            Transport::Memory(_) => None,
-            Transport::Net(net) => net.control(rank),
-        };
+        let far = options.ground.net().and_then(|net| net.control(rank));
         let resources = Resources::of(options.keeping.as_ref());
         let requests = control::serve(&socket, far, resources, replicas.wake());
         let (requests, mover) = requests.map_err(|e| NodeError::Io(socket, e))?;
@@ -241,7 +239,7 @@ impl<A: Application> Node<A> {
         if let Some(keeping) = &options.keeping {
             keep_state(keeping, (rank, state_per_second), (&mut host, replicas.wake()))?;
         }
-        let woken = matches!(options.ground, Transport::Net(_));
+        let woken = !matches!(options.ground, Transport::Memory(_));
         let idle = if woken { options.idle.woken() } else { options.idle };
         let (idler, nodes) = (Idler::new(idle), options.nodes.clone());
         let (kept, keeping) = (kept(options), options.keeping.clone());
@@ -390,7 +388,10 @@ impl<A: Application> Node<A> {
         if let Some(why) = self.host.recovery.app.differs() {
             return Err(NodeError::Differs(differs(&self.name, why, self.keeping.as_ref())));
         }
-        if let Some(dismissal) = self.replicas.dismissal().cloned() {
+        if let Some(why) = self.replicas.must_begin_anew() {
+            return Err(NodeError::Anew(why));
+        }
+        if let Some(dismissal) = self.replicas.dismissal() {
             self.step_down(&dismissal)?;
         }
         if self.joining && self.is_ready() {
@@ -427,6 +428,9 @@ impl<A: Application> Node<A> {
     /// Another node knows a later life, or another start or disk of this one. On a disk on which it had its place it ends,
     /// and on one that is new to it, it has lived before.
     fn step_down(&mut self, dismissal: &Dismissal) -> Result<(), NodeError> {
+        if self.kept.is_none() {
+            return self.live_later(dismissal);
+        }
         let (Some((keeping, disk)), Some(life)) = (&self.kept, &mut self.life) else {
             return Ok(());
         };
@@ -446,6 +450,25 @@ impl<A: Application> Node<A> {
         let dir = keeping.path.parent().unwrap_or(&keeping.path);
         let why = dismissal.told((self.rank, self.host.cluster.replicas()), dir);
         Err(NodeError::Disk(disk.is_refused(why)))
+    }
+
+    /// Another node knows a later incarnation of this one, which keeps nothing: the file that counts them is gone, with the
+    /// rest of its directory. It begins anew in a still later one, unless it was admitted before: then the other one is a
+    /// second process of its name, and this one waits.
+    fn live_later(&mut self, dismissal: &Dismissal) -> Result<(), NodeError> {
+        let is_new = self.replicas.not_met().len() + 1 == self.host.cluster.replicas();
+        let Some(life) = self.life.as_mut().filter(|_| is_new) else { return Ok(()) };
+        if dismissal.why != ConnectionRefusal::Old {
+            return Ok(());
+        }
+        let least = dismissal.life.saturating_add(1);
+        life.skip_to(least).map_err(|e| NodeError::Io(life.path().to_path_buf(), e))?;
+        Err(NodeError::Anew(format!(
+            "{} lived before, as {} says (life {} of it is known there): it begins anew, in life {least}",
+            self.name,
+            crate::config::node_name(dismissal.by),
+            dismissal.life
+        )))
     }
 
     /// Says now and then why it is not ready, if it is not.

@@ -486,6 +486,7 @@ impl PeerRegistry {
             life: known.life,
             refused: refused(rank),
             no_multicast: self.no_multicast.get(&rank).cloned(),
+            carrier: None,
         };
         known.map(status).collect()
     }

@@ -1,9 +1,10 @@
-//! The replicas that a node hosts, as its loop drives them: over shared memory or the network.
+//! The replicas that a node hosts, as its loop drives them: over memory or the network.
 
 use crate::config::HostPlacement;
 use crate::control::{NetworkStatus, PeerStatus};
 use crate::log_ends::LogEnds;
 use crate::memory_driver::{MemoryDriver, UpperLayer};
+use crate::memory_links::MemoryLinks;
 use crate::node::NodeError;
 use crate::peer_registry::Dismissal;
 use crate::replica_log::LogVolume;
@@ -108,7 +109,7 @@ pub(crate) trait Replicas {
     }
 
     /// That the node does not talk to another one, since something else decides what that does; for people.
-    fn differs(&self) -> Option<&String> {
+    fn differs(&self) -> Option<String> {
         None
     }
 
@@ -123,7 +124,12 @@ pub(crate) trait Replicas {
     }
 
     /// That another node knows a later life or disk of this one, and refuses it.
-    fn dismissal(&self) -> Option<&Dismissal> {
+    fn dismissal(&self) -> Option<Dismissal> {
+        None
+    }
+
+    /// Why the node must begin a new incarnation, if it must: what others wrote for it was dropped.
+    fn must_begin_anew(&self) -> Option<String> {
         None
     }
 
@@ -146,8 +152,8 @@ pub(crate) trait Replicas {
     fn sleep(&mut self, now: Time, at_most: Span);
 }
 
-/// Replicas over shared memory: a driver each, with one doorbell.
-pub(crate) struct MemoryDrivers(pub(crate) Vec<MemoryDriver>);
+/// Replicas over memory: a driver each, with one doorbell, and the connections to other hosts, if there are any.
+pub(crate) struct MemoryDrivers(pub(crate) Vec<MemoryDriver>, pub(crate) Option<MemoryLinks>);
 
 impl Replicas for MemoryDrivers {
     fn pid(&self, group: Gid) -> Pid {
@@ -201,6 +207,36 @@ impl Replicas for MemoryDrivers {
     fn status(&self, group: Gid) -> (ProtocolStatus, bool) {
         let protocol = self.0[group.index()].protocol();
         (protocol.status(), protocol.fit())
+    }
+
+    fn not_met(&self) -> Vec<usize> {
+        self.1.as_ref().map(MemoryLinks::not_met).unwrap_or_default()
+    }
+
+    fn must_begin_anew(&self) -> Option<String> {
+        self.1.as_ref().and_then(MemoryLinks::must_begin_anew)
+    }
+
+    fn differs(&self) -> Option<String> {
+        self.1.as_ref().and_then(MemoryLinks::differs)
+    }
+
+    fn network(&self) -> Option<NetworkStatus> {
+        self.1.as_ref().and_then(MemoryLinks::network)
+    }
+
+    fn peers(&self) -> Vec<PeerStatus> {
+        self.1.as_ref().map(MemoryLinks::peers).unwrap_or_default()
+    }
+
+    fn dismissal(&self) -> Option<Dismissal> {
+        self.1.as_ref().and_then(MemoryLinks::dismissal)
+    }
+
+    fn move_to(&mut self, places: &[HostPlacement]) {
+        if let Some(links) = &mut self.1 {
+            links.move_to(places);
+        }
     }
 
     fn wake(&self) -> WakeHandle {

@@ -242,6 +242,9 @@ fn print(cluster: &ClusterStatus) {
     }
     println!("\nnode   process  state");
     cluster.nodes.iter().for_each(print_node);
+    if let Some(carriers) = carriers(&cluster.nodes) {
+        println!("\nmemory: {}", harmless_line(&carriers));
+    }
     for node in &cluster.nodes {
         if let Some(why) = why_not(node) {
             println!("\n{}", harmless(&why));
@@ -258,6 +261,23 @@ fn print(cluster: &ClusterStatus) {
     for lost in cluster.groups.iter().filter_map(|g| g.lost.as_ref()) {
         println!("\n{}", harmless(lost));
     }
+}
+
+/// The carrier of accesses to memory between each two nodes, where a cluster over memory is on several hosts.
+fn carriers(nodes: &[NodeRow]) -> Option<String> {
+    let says = |one: usize, other: usize| {
+        let peer = nodes[one].status.as_ref()?.peers.get(other)?;
+        peer.carrier.clone()
+    };
+    let mut pairs = Vec::new();
+    for one in 0..nodes.len() {
+        for other in one + 1..nodes.len() {
+            if let Some(carrier) = says(one, other).or_else(|| says(other, one)) {
+                pairs.push(format!("{} - {} {carrier}", nodes[one].name, nodes[other].name));
+            }
+        }
+    }
+    (!pairs.is_empty()).then(|| pairs.join(", "))
 }
 
 /// Why a node does not work, in sentences that say what to do, if that is known.
@@ -331,6 +351,38 @@ fn ports(gateways: &GatewayAddresses) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_carrier_between_two_nodes_is_told_by_either_of_them() {
+        let row = |name: &str, carriers: Option<[Option<&str>; 3]>| {
+            let peer = |carrier: Option<&str>| amcast_node::control::PeerStatus {
+                carrier: carrier.map(str::to_string),
+                ..Default::default()
+            };
+            let peers = |carriers: [Option<&str>; 3]| carriers.map(peer).to_vec();
+            let status =
+                carriers.map(|of| NodeStatus { peers: peers(of), ..NodeStatus::default() });
+            NodeRow {
+                name: name.into(),
+                status,
+                gateways: None,
+                life: None,
+                last_words: None,
+                refused: None,
+                is_far: false,
+                has_ended: false,
+            }
+        };
+        let (shm, tcp) = (Some("shared memory"), Some("tcp"));
+        let mut nodes = vec![row("n0", None), row("n1", None), row("n2", None)];
+        assert_eq!(carriers(&nodes), None);
+        nodes[1] = row("n1", Some([shm, None, tcp]));
+        let told = carriers(&nodes).unwrap();
+        assert_eq!(told, "n0 - n1 shared memory, n1 - n2 tcp");
+        nodes[2] = row("n2", Some([tcp, tcp, None]));
+        let told = carriers(&nodes).unwrap();
+        assert_eq!(told, "n0 - n1 shared memory, n0 - n2 tcp, n1 - n2 tcp");
+    }
 
     #[test]
     fn a_node_that_does_not_answer_is_told_with_its_process_and_how_it_ended() {

@@ -132,6 +132,11 @@ impl ClientLoad {
         self.ends.load(Ordering::Relaxed)
     }
 
+    /// How many calls were answered since the beginning.
+    pub(crate) fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+
     /// Waits until more than so many calls were answered since the beginning.
     pub(crate) fn wait_for_answers(&self, more_than: usize) {
         crate::harness::wait_for_more_than(more_than as u64, &self.answered);

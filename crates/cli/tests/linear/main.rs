@@ -10,6 +10,7 @@ mod clients;
 mod harness;
 mod hosts;
 mod kills;
+mod memory_hosts;
 mod moves;
 mod recording;
 mod rolling;

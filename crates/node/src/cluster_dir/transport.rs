@@ -1,5 +1,5 @@
-//! The transport between the processes of a cluster: the shared memory in its cluster directory, or
-//! connections between its nodes and sockets in the cluster directory.
+//! The transport between the processes of a cluster: the shared memory in its cluster directory, with connections
+//! to other hosts if it is on several, or connections between its nodes and sockets in the cluster directory.
 
 use super::{ClusterDir, ClusterDirError, LogLocation, life_name};
 use crate::config::{ClusterFile, HostPlacement, node_name};
@@ -10,8 +10,10 @@ use amcast_core::config::Param;
 use amcast_core::limits::REPLICAS_MAX;
 use amcast_core::{Config, MediumKind};
 use amcast_memory::Directory;
+use amcast_memory::remote::RemoteMemory;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 /// Bits of a life's number that count the lives of one machine. With those that count machines they are 24,
 /// as many as sessions of gateways have for it.
@@ -22,8 +24,38 @@ pub(super) const LIVES_BITS: u32 = 16;
 pub enum Transport {
     /// Shared memory, for protocols that talk through it.
     Memory(Directory),
+    /// Shared memory within each host and connections between them, for the same protocols.
+    Hosts(MemoryHosts),
     /// The network, for protocols that send messages.
     Net(Net),
+}
+
+/// The memory of a cluster on several hosts, as one node sees it.
+#[derive(Clone, Debug)]
+pub struct MemoryHosts {
+    directory: Directory,
+    net: Net,
+    /// Once the node of this process has begun: its way to the other hosts.
+    remote: Arc<OnceLock<RemoteMemory>>,
+}
+
+impl MemoryHosts {
+    /// The network between the hosts.
+    pub(crate) fn net(&self) -> &Net {
+        &self.net
+    }
+
+    /// The node of this process begins, and reaches the other hosts by this. The directory in which its processes are to
+    /// start.
+    pub(crate) fn begin(&self, remote: RemoteMemory) -> Directory {
+        let remote = self.remote.get_or_init(|| remote).clone();
+        self.directory.clone().with_remote(remote)
+    }
+
+    /// The directory for a gateway in the process of a node; none if no node has begun in this process.
+    pub(crate) fn of_gateway(&self) -> Option<Directory> {
+        self.remote.get().map(|remote| self.directory.clone().with_remote(remote.clone()))
+    }
 }
 
 /// The network of a cluster, as one host sees it.
@@ -120,27 +152,49 @@ impl ClusterDir {
         config: &Config,
     ) -> Result<Transport, ClusterDirError> {
         match medium {
-            MediumKind::Memory => self.memory(*config.cluster()).map(Transport::Memory),
-            MediumKind::Messages => {
-                let places = file.places().map_err(ClusterDirError::Addresses)?;
-                let dir = self.path.clone();
-                let secret = file.read_secret().map_err(ClusterDirError::File)?;
-                let key = ClusterKey { id: file.id.unwrap_or_default(), secret };
-                let decides = file.decides_in_full(params);
-                Ok(Transport::Net(Net { dir, key, places, decides }))
+            MediumKind::Memory => {
+                let directory = self.memory(*config.cluster())?;
+                if !file.is_on_several_hosts() {
+                    return Ok(Transport::Memory(directory));
+                }
+                let mut net = self.net(file, params)?;
+                // Which processes there are, and who multicasts to whom.
+                net.decides.push(("clients".to_string(), file.clients.to_string()));
+                net.decides.push(("overlay".to_string(), file.overlay.clone()));
+                Ok(Transport::Hosts(MemoryHosts { directory, net, remote: Arc::default() }))
             }
+            MediumKind::Messages => self.net(file, params).map(Transport::Net),
         }
+    }
+
+    fn net(&self, file: &ClusterFile, params: &[Param]) -> Result<Net, ClusterDirError> {
+        let places = file.places().map_err(ClusterDirError::Addresses)?;
+        let dir = self.path.clone();
+        let secret = file.read_secret().map_err(ClusterDirError::File)?;
+        let key = ClusterKey { id: file.id.unwrap_or_default(), secret };
+        Ok(Net { dir, key, places, decides: file.decides_in_full(params) })
     }
 }
 
 impl Transport {
+    /// The network between its hosts, if it has one.
+    pub(crate) fn net(&self) -> Option<&Net> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Hosts(hosts) => Some(hosts.net()),
+            Self::Net(net) => Some(net),
+        }
+    }
+
     /// A process has died: its peers learn it, where nobody else would tell them.
     ///
     /// # Errors
     /// When what it left cannot be cleared.
     pub fn clean(&self) -> Result<(), ClusterDirError> {
         match self {
-            Self::Memory(directory) => directory.clean().map(drop).map_err(ClusterDirError::Memory),
+            Self::Memory(directory) | Self::Hosts(MemoryHosts { directory, .. }) => {
+                directory.clean().map(drop).map_err(ClusterDirError::Memory)
+            }
             Self::Net(_) => Ok(()),
         }
     }
@@ -151,7 +205,9 @@ impl Transport {
     /// When one has not, or files cannot be removed.
     pub(super) fn remove(&self) -> Result<(), ClusterDirError> {
         match self {
-            Self::Memory(directory) => directory.remove().map_err(ClusterDirError::Memory),
+            Self::Memory(directory) | Self::Hosts(MemoryHosts { directory, .. }) => {
+                directory.remove().map_err(ClusterDirError::Memory)
+            }
             Self::Net(_) => Ok(()),
         }
     }

@@ -1,12 +1,13 @@
 //! The parts of a node that exist before its application: drivers for its replicas, and where its answers go.
 
 use super::{NodeError, NodeOptions};
-use crate::cluster_dir::{LogLocation, Net, Transport, ingress_name, life_name};
+use crate::cluster_dir::{LogLocation, MemoryHosts, Net, Transport, ingress_name, life_name};
 use crate::connection_requests::ConnectionRequests;
 use crate::disk::DiskRecord;
 use crate::incarnation::{IncarnationLock, ProcessName};
 use crate::ingress::Ingress;
 use crate::memory_driver::{MemoryDriver, MemoryDriverError};
+use crate::memory_links::MemoryLinks;
 use crate::message_driver::{BoxedProcess, MessageDriver, MessageDriverOptions};
 use crate::replicas::{MemoryDrivers, Replicas};
 use crate::reply_ring::{ReplyRingLayout, ReplyRingWriter};
@@ -24,11 +25,39 @@ pub(super) struct NodeFoundation {
 }
 
 impl NodeFoundation {
+    /// The same where the cluster is on several hosts: with connections to the others, and a file that counts the
+    /// incarnations.
+    pub(super) fn on_hosts(
+        options: &NodeOptions<'_>,
+        hosts: &MemoryHosts,
+    ) -> Result<Self, NodeError> {
+        let (rank, net) = (options.rank, hosts.net());
+        let path = net.dir().join(life_name(rank));
+        let life = IncarnationLock::begin(&path, net.first_life(rank, None));
+        let life = life.map_err(|e| NodeError::Io(path, e))?;
+        let life = life.ok_or_else(|| NodeError::Runs(crate::config::node_name(rank)))?;
+        let cluster = *options.config.cluster();
+        let (directory, links) = MemoryLinks::start(hosts, cluster, (rank, &life), options.idle)
+            .map_err(NodeError::Net)?;
+        let (seats, reply_sink) = Self::drivers(options, &directory)?;
+        let replicas = Box::new(MemoryDrivers(seats, Some(links)));
+        Ok(Self { replicas, reply_sink, life: Some(life), skips: NodeSkips::default() })
+    }
+
     /// A driver for the replica of each group, and a writer for their answers.
     pub(super) fn in_memory(
         options: &NodeOptions<'_>,
         directory: &Directory,
     ) -> Result<Self, NodeError> {
+        let (seats, reply_sink) = Self::drivers(options, directory)?;
+        let replicas = Box::new(MemoryDrivers(seats, None));
+        Ok(Self { replicas, reply_sink, life: None, skips: NodeSkips::default() })
+    }
+
+    fn drivers(
+        options: &NodeOptions<'_>,
+        directory: &Directory,
+    ) -> Result<(Vec<MemoryDriver>, ReplySink), NodeError> {
         let NodeOptions { entry, config, rank, .. } = *options;
         let cluster = *config.cluster();
         let mut seats: Vec<MemoryDriver> = Vec::new();
@@ -43,12 +72,7 @@ impl NodeFoundation {
         let bell = seats[0].bell().clone();
         let reply_rings = ReplyRingWriter::open(directory, ReplyRingLayout(cluster), rank, bell)
             .map_err(|e| NodeError::MemoryDriver(MemoryDriverError::Memory(e)))?;
-        Ok(Self {
-            replicas: Box::new(MemoryDrivers(seats)),
-            reply_sink: ReplySink::Rings(Box::new(reply_rings)),
-            life: None,
-            skips: NodeSkips::default(),
-        })
+        Ok((seats, ReplySink::Rings(Box::new(reply_rings))))
     }
 
     /// A member of each group, and an ingress for the commands of gateways.

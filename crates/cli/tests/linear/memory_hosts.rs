@@ -1,0 +1,300 @@
+//! Nodes of a protocol over memory on hosts of their own, with TCP between them: one is killed and started again, and one
+//! is cut off in one direction, while Redis clients on a host of their own continue. Nodes of one host share its memory.
+//! Needs root and network namespaces; where they are not available it says so and passes.
+
+use crate::clients::ClientLoad;
+use crate::harness::{AMCAST, run, signal, unique};
+use crate::{alone, judge};
+use amcast::client::{Answer, Connection};
+use amcast::core::Time;
+use amcast::node::config::{ClusterFile, HostPlacement, Setting};
+use amcast::node::control::{NodeStatus, status_of};
+use amcast_hosts::{Direction, HostLab, LabFeature, LinkSettings};
+use amcast_test_policy::skip;
+use rustix::process::Signal;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+const NODES: usize = 3;
+
+/// The host of the clients.
+const CLIENTS: usize = 3;
+
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// How long the cluster serves between two events.
+const PEACE: Duration = Duration::from_millis(300);
+
+/// How long a host is cut off: longer than a connection is kept on which nothing is acknowledged.
+const CUT: Duration = Duration::from_millis(1_200);
+
+/// Microseconds of silence after which a process is suspected: all hosts share this machine's cores.
+const SUSPECT_US: u64 = 300_000;
+
+struct MemoryCluster {
+    hosts: HostLab,
+    base: PathBuf,
+    protocol: String,
+    shards: usize,
+    /// The host of each node.
+    host_of: [usize; NODES],
+    nodes: Vec<Child>,
+}
+
+impl MemoryCluster {
+    fn start(hosts: HostLab, (protocol, shards): (&str, usize), host_of: [usize; NODES]) -> Self {
+        let base = unique("memory-hosts");
+        fs::create_dir_all(&base).expect("a directory can be made");
+        amcast::node::secret::make(&base.join("secret")).expect("a file can be written");
+        let protocol = protocol.to_string();
+        let mut cluster = Self { hosts, base, protocol, shards, host_of, nodes: Vec::new() };
+        for rank in 0..NODES {
+            let node = cluster.start_node(rank);
+            cluster.nodes.push(node);
+        }
+        cluster
+    }
+
+    fn at(&self, rank: usize, port: u16) -> SocketAddr {
+        let port = port + 100 * rank as u16;
+        SocketAddr::from((self.hosts.host(self.host_of[rank]).address(), port))
+    }
+
+    /// The directory of a node, which those of its host share.
+    fn dir(&self, rank: usize) -> PathBuf {
+        self.base.join(format!("h{}", self.host_of[rank]))
+    }
+
+    fn start_node(&self, rank: usize) -> Child {
+        let place = |rank: usize| HostPlacement {
+            control: Some(self.at(rank, 7401)),
+            redis: Some(self.at(rank, 6379)),
+            ..HostPlacement::at(self.at(rank, 7400))
+        };
+        let set = |name: &str, value| (name.to_string(), Setting::Number(value));
+        let file = ClusterFile {
+            protocol: self.protocol.clone(),
+            shards: self.shards,
+            clients: NODES,
+            id: Some(4711),
+            secret: Some(self.base.join("secret")),
+            // Clients give no password.
+            insecure: true,
+            data: Some(self.dir(rank)),
+            nodes: (0..NODES).map(|rank| (format!("n{rank}"), place(rank))).collect(),
+            set: [set("suspect_us", SUSPECT_US)].into(),
+            ..ClusterFile::default()
+        };
+        let path = self.base.join(format!("n{rank}.toml"));
+        file.write(&path).expect("a file can be written");
+        let checked = run(&["config", "check", &path.display().to_string()]);
+        assert!(checked.status.success(), "{}", crate::harness::errors(&checked));
+        let mut command = self.hosts.host(self.host_of[rank]).command(AMCAST);
+        command.arg("node").arg("--config").arg(path).args(["--name", &format!("n{rank}")]);
+        command.spawn().expect("a node can be started")
+    }
+
+    fn status(&self, rank: usize) -> Option<NodeStatus> {
+        status_of(&self.dir(rank).join(format!("n{rank}.sock"))).ok()
+    }
+
+    fn wait_until_ready(&self) {
+        let begun = Instant::now();
+        let ready = |rank| self.status(rank).is_some_and(|status| status.ready);
+        while !(0..NODES).all(ready) {
+            let all: Vec<_> = (0..NODES).map(|rank| self.status(rank).map(|s| s.why)).collect();
+            assert!(begun.elapsed() < PATIENCE, "not all are ready: {all:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Each two nodes with what connects them, as `amcast status` on the host of n0 says.
+    fn carriers(&self) -> String {
+        let mut command = self.hosts.host(self.host_of[0]).command(AMCAST);
+        let output = command.args(["status", "--data"]).arg(self.dir(0)).output();
+        let text = output.expect("the program can be started").stdout;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let line = text.lines().find_map(|line| line.strip_prefix("memory: "));
+        line.unwrap_or_else(|| panic!("{text}")).to_string()
+    }
+
+    /// Ends a node as `kill -9` does.
+    fn kill(&mut self, rank: usize) {
+        self.nodes[rank].kill().expect("it runs");
+        self.nodes[rank].wait().expect("it is a child of ours");
+    }
+
+    /// Stops all nodes in good order.
+    fn stop(&mut self) {
+        for node in &mut self.nodes {
+            signal(node.id(), Signal::TERM);
+            assert!(node.wait().expect("it is a child of ours").success());
+        }
+    }
+
+    /// Cuts the way from one host to the other nodes' hosts, or the way back.
+    fn cut_one_way(&self, host: usize, from_it: bool) {
+        for other in (0..NODES).filter(|other| *other != host) {
+            let (from, to) = if from_it { (host, other) } else { (other, host) };
+            self.hosts.cut(from, to, Direction::OneWay).expect("links can be cut");
+        }
+    }
+}
+
+impl Drop for MemoryCluster {
+    fn drop(&mut self) {
+        for node in &mut self.nodes {
+            // One that has ended already is what we want.
+            let _ = node.kill();
+            let _ = node.wait();
+        }
+        let _ = fs::remove_dir_all(&self.base);
+    }
+}
+
+/// A cut in one direction: its name, the host, and whether nothing arrives of it rather than at it.
+type OneWayCut = (&'static str, usize, bool);
+
+const FROM_IT: OneWayCut = ("nothing of a host arrives", 2, true);
+const TO_IT: OneWayCut = ("nothing arrives at a host", 1, false);
+
+/// The faults of the cluster, with their times on the clock of the recording.
+fn operate(
+    cluster: &mut MemoryCluster,
+    load: &ClientLoad,
+    cuts: &[OneWayCut],
+) -> Vec<(&'static str, Time, Time)> {
+    let mut done = Vec::new();
+    let mut event = |what, act: &mut dyn FnMut()| {
+        load.next_round();
+        std::thread::sleep(PEACE);
+        let begun = load.now();
+        act();
+        done.push((what, begun, load.now()));
+    };
+    event("a host is killed", &mut || {
+        cluster.kill(0);
+        std::thread::sleep(2 * PEACE);
+        let before = load.answered();
+        std::thread::sleep(PEACE);
+        assert!(load.answered() > before, "two of three hosts go on");
+        cluster.nodes[0] = cluster.start_node(0);
+        cluster.wait_until_ready();
+    });
+    for &(what, host, from_it) in cuts {
+        event(what, &mut || {
+            cluster.cut_one_way(host, from_it);
+            std::thread::sleep(CUT);
+            load.next_round();
+            let before = load.answered();
+            std::thread::sleep(PEACE);
+            assert!(load.answered() > before, "{what}: two of three hosts go on");
+            cluster.hosts.heal().expect("links can be healed");
+            cluster.wait_until_ready();
+        });
+    }
+    event("a host is replaced by one that has nothing", &mut || {
+        cluster.kill(1);
+        fs::remove_dir_all(cluster.dir(1)).expect("it is ours");
+        cluster.nodes[1] = cluster.start_node(1);
+        // The others know a life of it that is not earlier: it takes a later one by itself.
+        cluster.wait_until_ready();
+    });
+    load.next_round();
+    std::thread::sleep(PEACE);
+    load.wait_for_answers(500);
+    done
+}
+
+/// The hosts of a test, or why this machine has none.
+fn hosts(count: usize) -> Result<HostLab, String> {
+    if let Some(why) = HostLab::missing_feature(&[LabFeature::Faults]) {
+        return Err(why.to_string());
+    }
+    HostLab::new(count, LinkSettings::default()).map_err(|why| why.to_string())
+}
+
+fn bears(test: &str, protocol: &str, shards: usize, cuts: &[OneWayCut]) {
+    let _alone = alone();
+    let hosts = match hosts(NODES + 1) {
+        Ok(hosts) => hosts,
+        Err(why) => return skip(test, why),
+    };
+    let mut cluster = MemoryCluster::start(hosts, (protocol, shards), [0, 1, 2]);
+    cluster.wait_until_ready();
+    assert_eq!(cluster.carriers(), "n0 - n1 tcp, n0 - n2 tcp, n1 - n2 tcp");
+    let gateways = (0..NODES).map(|rank| cluster.at(rank, 6379).to_string()).collect();
+    let load = ClientLoad::at(gateways, shards, 6);
+    // A thread of the clients' host starts its clients there.
+    let cluster = &mut cluster;
+    let namespace = cluster.hosts.host(CLIENTS).namespace().expect("it is there");
+    let done = std::thread::scope(|scope| {
+        let operates = || {
+            namespace.enter().expect("a thread may move");
+            let done = load.run(|load| operate(&mut *cluster, load, cuts));
+            // Here, because what a thread started is ended with it.
+            cluster.stop();
+            done
+        };
+        scope.spawn(operates).join().expect("the cluster bears it")
+    });
+    let (errors, ends) = (load.errors(), load.ends());
+    let recording = load.into_recording();
+    let report = judge(&recording);
+    println!(
+        "{}; {ends} connections ended; {} errors\n{report}",
+        recording.figures(),
+        errors.len()
+    );
+    for &(what, begun, over) in &done {
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let silence = ms(recording.longest_silence(begun, over));
+        println!("{what}, for {:.0} ms: no answer for {silence:.1} ms", ms(over.0 - begun.0));
+    }
+    if !report.all_hold() {
+        panic!("{report}\nthe history is kept: amcast check {}", recording.save(test).display());
+    }
+}
+
+#[test]
+fn three_hosts_of_tram_bear_a_kill_and_one_way_cuts() {
+    let test = "three_hosts_of_tram_bear_a_kill_and_one_way_cuts";
+    bears(test, "tram", 2, &[FROM_IT, TO_IT]);
+}
+
+#[test]
+fn three_hosts_of_ramcast_bear_a_kill_and_a_one_way_cut() {
+    bears("three_hosts_of_ramcast_bear_a_kill_and_a_one_way_cut", "ramcast", 2, &[TO_IT]);
+}
+
+#[test]
+fn two_nodes_of_one_host_share_its_memory_and_reach_a_third_one_over_tcp() {
+    let test = "two_nodes_of_one_host_share_its_memory_and_reach_a_third_one_over_tcp";
+    let _alone = alone();
+    let hosts = match hosts(2) {
+        Ok(hosts) => hosts,
+        Err(why) => return skip(test, why),
+    };
+    let mut cluster = MemoryCluster::start(hosts, ("tram", 1), [0, 0, 1]);
+    cluster.wait_until_ready();
+    assert_eq!(cluster.carriers(), "n0 - n1 shared memory, n0 - n2 tcp, n1 - n2 tcp");
+    let call = |cluster: &MemoryCluster, rank: usize, words: &[&str]| {
+        let at = cluster.at(rank, 6379).to_string();
+        let connect = || Connection::open(&at).expect("it listens");
+        let host = cluster.hosts.host(cluster.host_of[rank]);
+        host.run(|| crate::harness::call(&mut connect(), words)).expect("the host is there")
+    };
+    for rank in 0..NODES {
+        assert_eq!(call(&cluster, rank, &["INCR", "n"]), Answer::Number(rank as i64 + 1));
+    }
+    // Of the two that are left one is on each host; nobody but its neighbour finds out that it has died.
+    cluster.kill(0);
+    assert_eq!(call(&cluster, 2, &["INCR", "n"]), Answer::Number(4));
+    cluster.nodes[0] = cluster.start_node(0);
+    cluster.wait_until_ready();
+    assert_eq!(call(&cluster, 0, &["GET", "n"]), crate::harness::bytes("4"));
+    cluster.stop();
+}

@@ -1,0 +1,466 @@
+//! The connections between the nodes of a cluster over memory that is on several hosts, and the thread that serves them.
+//!
+//! The thread owns the carrier of the node's connections, the same that nodes of protocols with messages have: with the
+//! cluster's secret, refusals of other clusters and of earlier lives, and one connection to each other node. Frames
+//! that arrive go to the [`MemoryAgent`], which carries them out in the memory of this node. The thread runs no protocol, so a
+//! node whose loop is busy still answers for its memory.
+
+#[cfg(test)]
+mod tests;
+
+use crate::cluster_dir::MemoryHosts;
+use crate::config::{HostPlacement, marks, node_name};
+use crate::control::{NetworkStatus, PeerStatus};
+use crate::incarnation::IncarnationLock;
+use crate::peer_registry::{Dismissal, PeerRegistry};
+use crate::reply_ring::ReplyRingLayout;
+use amcast_core::messages::MessageInput;
+use amcast_core::{ClusterShape, GroupSet, Pid, Role, Span};
+use amcast_memory::remote::{
+    FRAME_BYTES_MAX, FrameSink, MemoryAgent, RemoteFault, RemoteMap, RemoteMemory,
+};
+use amcast_memory::{Directory, Idle, Idler, Pause, shorten_turns};
+use amcast_net::{Carrier, NetCounts, NetError, NetOptions, PeerConfig, Secret, Waker};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How much may wait in a connection before more stays in the queue of the memory's link.
+const PACE_BYTES: usize = 4 << 20;
+
+/// How much may wait in a connection: frames that are paced, and the words of reads.
+const QUEUE_BYTES_MAX: usize = 128 << 20;
+
+/// After how long a connection on which nothing is acknowledged counts as broken: accesses are `Lost` then.
+const SILENCE_MAX: Span = Span::secs(1);
+
+/// The longest that the thread sleeps.
+const SLEEP_MAX: Span = Span::millis(100);
+
+/// How often the state for people is brought up to date.
+const PUBLISH_EVERY: Duration = Duration::from_millis(50);
+
+/// How often it is looked whether a process of another node on this host has died.
+const CLEAN_EVERY: Duration = Duration::from_secs(1);
+
+/// The state that the thread and the node's loop have in common.
+#[derive(Default)]
+struct LinksShared {
+    stop: AtomicBool,
+    /// The loop is to look at why it cannot continue as it is: it asks in every round.
+    attention: AtomicBool,
+    state: Mutex<LinksState>,
+}
+
+impl LinksShared {
+    fn state(&self) -> MutexGuard<'_, LinksState> {
+        // A panic in a section leaves values of one moment or another.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The state of the connections, for the loop and for people.
+#[derive(Default)]
+struct LinksState {
+    network: Option<NetworkStatus>,
+    peers: Vec<PeerStatus>,
+    dismissal: Option<Dismissal>,
+    differs: Option<String>,
+    not_met: Vec<usize>,
+    /// Why the node has to begin a new incarnation.
+    anew: Option<String>,
+    /// Where nodes are from now on, if that is new.
+    moves: Option<Vec<SocketAddr>>,
+}
+
+/// The connections of a node to the memory of other hosts. They end when it is dropped.
+#[must_use]
+pub struct MemoryLinks {
+    shared: Arc<LinksShared>,
+    waker: Waker,
+    places: Vec<HostPlacement>,
+    rank: usize,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The nodes on the host of node `rank`, itself among them.
+fn near(places: &[HostPlacement], rank: usize) -> Vec<usize> {
+    let ip = |rank: usize| places[rank].address.ip();
+    (0..places.len()).filter(|&other| ip(other) == ip(rank)).collect()
+}
+
+/// Which processes live in which node: replicas and answers in those of their rank, and client places in turn.
+fn map(cluster: ClusterShape, places: &[HostPlacement], (rank, life): (usize, u32)) -> RemoteMap {
+    let (layout, nodes) = (ReplyRingLayout(cluster), cluster.replicas());
+    let mut node_of = vec![0; layout.processes() as usize];
+    for pid in cluster.pids() {
+        node_of[pid.index()] = match cluster.role(pid) {
+            Role::Replica { rank, .. } => usize::from(rank),
+            Role::Client { client } => usize::from(client) % nodes,
+        };
+    }
+    for client in 0..cluster.clients() {
+        node_of[layout.replies(client).index()] = client % nodes;
+    }
+    for node in 0..nodes {
+        node_of[layout.reply_rings(node).index()] = node;
+    }
+    let clients = (0..cluster.clients()).map(|client| client % nodes).collect();
+    RemoteMap {
+        here: rank,
+        nodes,
+        node_of,
+        near: near(places, rank),
+        places: clients,
+        first_incarnation: life,
+    }
+}
+
+impl MemoryLinks {
+    /// Opens the sockets of the node `rank`, begins to connect to the others, and starts the thread. Gives the directory
+    /// in which the node's processes are to start.
+    ///
+    /// # Errors
+    /// When its addresses cannot be used, or the system has no thread.
+    pub(crate) fn start(
+        hosts: &MemoryHosts,
+        cluster: ClusterShape,
+        (rank, life): (usize, &IncarnationLock),
+        idle: Idle,
+    ) -> Result<(Directory, Self), NetError> {
+        let places = hosts.net().places.clone();
+        let remote = RemoteMemory::new(map(cluster, &places, (rank, life.number())), life.start());
+        let mut registry = PeerRegistry::fleeting(places.len());
+        registry.start = life.start();
+        registry.decides.clone_from(&hosts.net().decides);
+        let carrier = carrier(hosts, cluster, &registry, (rank, life.number()))?;
+        let directory = hosts.begin(remote);
+        let links = Self::run(&directory, (carrier, registry), (rank, places), idle)?;
+        Ok((directory, links))
+    }
+
+    /// Connects the node that `map` names as its own to others at these addresses, for measurements: nodes believe each
+    /// other by their cluster's number alone. `start` distinguishes this start of the node from all others, and is
+    /// not 0. Gives the directory in which the node's processes are to start.
+    ///
+    /// # Errors
+    /// When its address cannot be used, or the system has no thread.
+    pub fn between(
+        directory: Directory,
+        (map, start): (RemoteMap, u64),
+        cluster_id: u64,
+        addresses: &[SocketAddr],
+    ) -> Result<(Directory, Self), NetError> {
+        let (rank, processes) = (map.here, map.node_of.len() as u32);
+        let mut registry = PeerRegistry::fleeting(addresses.len());
+        registry.start = start;
+        let peer = |&at: &SocketAddr| PeerConfig { tcp: at, udp: at, groups: GroupSet::EMPTY };
+        let peers: Vec<PeerConfig> = addresses.iter().map(peer).collect();
+        let options = options((cluster_id, Secret::default()), processes, &registry);
+        let carrier = Carrier::start(Pid(rank as u32), 0, &peers, &options)?;
+        let directory = directory.with_remote(RemoteMemory::new(map, start));
+        let places = addresses.iter().copied().map(HostPlacement::at).collect();
+        let links = Self::run(&directory, (carrier, registry), (rank, places), Idle::SHARED)?;
+        Ok((directory, links))
+    }
+
+    /// Starts the thread.
+    fn run(
+        directory: &Directory,
+        (carrier, registry): (Carrier, PeerRegistry),
+        (rank, places): (usize, Vec<HostPlacement>),
+        idle: Idle,
+    ) -> Result<Self, NetError> {
+        let waker = carrier.waker();
+        let ring = waker.clone();
+        if let Some(remote) = directory.remote() {
+            remote.wake_with(Box::new(move || ring.ring()));
+        }
+        let shared = Arc::new(LinksShared::default());
+        let mut links = LinksLoop::new(directory.clone(), carrier, registry, rank);
+        links.shared = Arc::clone(&shared);
+        let run = move || links.run(idle);
+        let thread = std::thread::Builder::new().name("memory-agent".to_string()).spawn(run);
+        let thread = thread
+            .map_err(|_| NetError::Options { says: "the system has no room for a thread" })?;
+        Ok(Self { shared, waker, places, rank, thread: Some(thread) })
+    }
+
+    /// The connections, for people.
+    pub(crate) fn network(&self) -> Option<NetworkStatus> {
+        self.shared.state().network
+    }
+
+    /// The other nodes, by rank.
+    pub(crate) fn peers(&self) -> Vec<PeerStatus> {
+        self.shared.state().peers.clone()
+    }
+
+    /// That another node refuses this one.
+    pub(crate) fn dismissal(&self) -> Option<Dismissal> {
+        if !self.shared.attention.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.shared.state().dismissal.clone()
+    }
+
+    /// That another node has other settings.
+    pub(crate) fn differs(&self) -> Option<String> {
+        self.shared.state().differs.clone()
+    }
+
+    /// Nodes that were not met.
+    pub(crate) fn not_met(&self) -> Vec<usize> {
+        self.shared.state().not_met.clone()
+    }
+
+    /// Why the node has to begin a new incarnation, if it has. Also if the thread has ended by itself.
+    pub(crate) fn must_begin_anew(&self) -> Option<String> {
+        if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
+            return Some("the thread that serves other hosts has failed".to_string());
+        }
+        if !self.shared.attention.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.shared.state().anew.clone()
+    }
+
+    /// Nodes are at these places from now on.
+    pub(crate) fn move_to(&mut self, places: &[HostPlacement]) {
+        if near(places, self.rank) != near(&self.places, self.rank) {
+            let why = "other nodes share its host than before, and with them it shares memory";
+            let why = format!("{}: {why}: it begins anew", node_name(self.rank));
+            self.shared.state().anew = Some(why);
+            self.shared.attention.store(true, Ordering::Relaxed);
+        }
+        self.places = places.to_vec();
+        self.shared.state().moves = Some(places.iter().map(|place| place.address).collect());
+        self.waker.ring();
+    }
+}
+
+impl Drop for MemoryLinks {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.waker.ring();
+        if let Some(thread) = self.thread.take() {
+            // It has said why if it panicked.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The carrier of the node's connections.
+fn carrier(
+    hosts: &MemoryHosts,
+    cluster: ClusterShape,
+    registry: &PeerRegistry,
+    (rank, life): (usize, u32),
+) -> Result<Carrier, NetError> {
+    let net = hosts.net();
+    let peer = |(of, place): (usize, &HostPlacement)| {
+        // Others get its public address, and it listens at the configured one.
+        let at = place.listen.filter(|_| of == rank).unwrap_or(place.address);
+        PeerConfig { tcp: at, udp: at, groups: GroupSet::EMPTY }
+    };
+    let peers: Vec<PeerConfig> = net.places.iter().enumerate().map(peer).collect();
+    let key = (net.key.id, net.key.secret.clone());
+    let options = NetOptions {
+        seed: (rank as u64) << 32 | u64::from(life),
+        ..options(key, cluster.processes() as u32, registry)
+    };
+    Carrier::start(Pid(rank as u32), life, &peers, &options)
+}
+
+/// How the connections behave, in a cluster of this number and secret with so many processes.
+fn options(
+    (cluster_id, secret): (u64, Secret),
+    processes: u32,
+    registry: &PeerRegistry,
+) -> NetOptions {
+    NetOptions {
+        cluster_id,
+        secret,
+        processes,
+        decides: marks(&registry.decides),
+        start: registry.start,
+        known: registry.known.clone(),
+        frame_bytes_max: FRAME_BYTES_MAX,
+        queue_bytes_max: QUEUE_BYTES_MAX,
+        silence_max: SILENCE_MAX,
+        ..NetOptions::default()
+    }
+}
+
+/// The thread.
+struct LinksLoop {
+    rank: usize,
+    agent: MemoryAgent,
+    carrier: Carrier,
+    registry: PeerRegistry,
+    shared: Arc<LinksShared>,
+    directory: Directory,
+    /// Whether other nodes share the host and its directory.
+    shares: bool,
+    publish_at: Instant,
+    clean_at: Instant,
+}
+
+/// The connections as the agent sees them.
+struct LinkSink<'a>(&'a mut Carrier);
+
+impl FrameSink for LinkSink<'_> {
+    fn takes(&self, node: usize, bytes: usize) -> bool {
+        let waits = self.0.backlog(Pid(node as u32));
+        waits == 0 || waits + bytes <= PACE_BYTES
+    }
+
+    fn send(&mut self, node: usize, frame: &[u8]) {
+        self.0.carry_parts(Pid(node as u32), frame, &[]);
+    }
+
+    fn end(&mut self, node: usize, why: RemoteFault) {
+        tracing::warn!("the connection to {} is ended: {why}", node_name(node));
+        self.0.hang_up(Pid(node as u32));
+    }
+}
+
+impl LinksLoop {
+    /// The thread of the node `rank`, whose directory has a way to other hosts.
+    fn new(directory: Directory, carrier: Carrier, registry: PeerRegistry, rank: usize) -> Self {
+        let near = directory.remote().map_or(1, |remote| remote.map().near.len());
+        Self {
+            rank,
+            agent: MemoryAgent::new(directory.clone()),
+            carrier,
+            registry,
+            shared: Arc::default(),
+            shares: near > 1,
+            directory,
+            publish_at: Instant::now(),
+            clean_at: Instant::now(),
+        }
+    }
+
+    fn run(&mut self, idle: Idle) {
+        // A thread that has the core would have each access wait for its turn. Without it the node works, too.
+        let _ = shorten_turns();
+        let mut idler = Idler::new(idle.woken());
+        while !self.shared.stop.load(Ordering::Acquire) {
+            if self.round() {
+                idler.busy();
+            } else if idler.pause() == Pause::Park {
+                self.carrier.park(Some(SLEEP_MAX));
+            }
+            let now = Instant::now();
+            if now >= self.publish_at {
+                self.publish_at = now + PUBLISH_EVERY;
+                self.publish();
+            }
+            if self.shares && now >= self.clean_at {
+                self.clean_at = now + CLEAN_EVERY;
+                // Nobody supervises nodes that are started by hand.
+                if let Err(e) = self.directory.clean() {
+                    tracing::warn!("{e}");
+                }
+            }
+        }
+    }
+
+    fn round(&mut self) -> bool {
+        let Self { agent, carrier, registry, .. } = self;
+        let mut busy = false;
+        let (mut up, mut wrong) = (Vec::new(), Vec::new());
+        carrier.begin_round();
+        while let Some(input) = carrier.next_input() {
+            busy = true;
+            match input {
+                MessageInput::From(node, frame) => {
+                    if let Err(why) = agent.frame(node.index(), frame) {
+                        wrong.push((node.index(), why));
+                    }
+                }
+                MessageInput::Up(node) => {
+                    agent.up(node.index());
+                    up.push(node);
+                }
+                MessageInput::Down(node) => agent.down(node.index()),
+            }
+        }
+        for node in up {
+            // Nothing of it is on a disk, so nothing can fail.
+            let _ = registry.meets(node.index(), carrier.known(node));
+            registry.met.insert(node.index());
+        }
+        for (node, why) in wrong {
+            LinkSink(carrier).end(node, why);
+        }
+        busy |= agent.flush(&mut LinkSink(carrier));
+        carrier.flush();
+        busy
+    }
+
+    /// Brings the state for the loop and for people up to date, and takes in what they want.
+    fn publish(&mut self) {
+        while let Some(remark) = self.carrier.take_remark() {
+            self.registry.hear(remark);
+        }
+        let connected = |rank: usize| self.carrier.connected(Pid(rank as u32)).is_some();
+        let others = (0..self.registry.known.len()).filter(|&rank| rank != self.rank);
+        let others: Vec<usize> = others.collect();
+        let backlog =
+            |rank: &usize| self.directory.remote().map_or(0, |remote| remote.backlog(*rank));
+        let counts = self.carrier.counts();
+        let network = NetworkStatus {
+            connected: others.iter().filter(|&&rank| connected(rank)).count(),
+            backlog_bytes: others.iter().map(backlog).max().unwrap_or(0),
+            ..network_of(&counts, self.agent.counts()[1])
+        };
+        let mut peers = self.registry.peers(connected);
+        let shares = self.directory.remote().map_or(&[][..], |remote| &remote.map().near);
+        for (rank, peer) in peers.iter_mut().enumerate() {
+            let carrier = if shares.contains(&rank) { "shared memory" } else { "tcp" };
+            peer.carrier = (rank != self.rank).then(|| carrier.to_string());
+        }
+        let mut state = self.shared.state();
+        state.network = Some(network);
+        state.peers = peers;
+        state.dismissal = self.registry.dismissal().cloned();
+        state.differs = self.registry.differs().cloned();
+        state.not_met =
+            others.into_iter().filter(|rank| !self.registry.met.contains(rank)).collect();
+        if let Some(node) = self.agent.gap() {
+            state.anew.get_or_insert_with(|| format!(
+                "{} could not be reached for so long that {} dropped writes to it: it begins anew, and takes the state \
+                 of the others",
+                node_name(self.rank),
+                node_name(node)
+            ));
+        }
+        let wants_attention = state.anew.is_some() || state.dismissal.is_some();
+        self.shared.attention.store(wants_attention, Ordering::Relaxed);
+        if let Some(moves) = state.moves.take() {
+            drop(state);
+            for (rank, at) in moves.into_iter().enumerate() {
+                self.carrier.move_peer(Pid(rank as u32), at);
+            }
+        }
+    }
+}
+
+/// The counts of connections, for people.
+fn network_of(counts: &NetCounts, not_carried_out: u64) -> NetworkStatus {
+    NetworkStatus {
+        connected: 0,
+        backlog_bytes: 0,
+        connects: counts.connects,
+        breaks: counts.breaks,
+        sent: counts.stream_sent,
+        received: counts.stream_received,
+        dropped: counts.dropped_down + not_carried_out,
+        strange: counts.strangers,
+        overflowed: None,
+    }
+}

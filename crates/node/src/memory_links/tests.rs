@@ -1,0 +1,176 @@
+//! The suite of the medium over real connections: processes on nodes of their own, whose rounds this thread runs.
+
+use super::*;
+use amcast_core::memory::{MemoryOutput, RegionWindow};
+use amcast_memory::conformance::{MemoryEvent, MemoryFabric, SUITE, shape};
+use amcast_memory::{ClusterId, MappedCarrier, StartOptions};
+
+/// How long a connection may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A host with one process.
+struct TcpHost {
+    directory: Directory,
+    lives: u32,
+    /// While it lives.
+    life: Option<(LinksLoop, MappedCarrier)>,
+}
+
+struct TcpHosts {
+    ports: Vec<SocketAddr>,
+    hosts: Vec<TcpHost>,
+}
+
+impl TcpHosts {
+    fn new() -> Self {
+        let count = shape().len();
+        let ports = crate::ports::free(count, &[]).expect("there are ports");
+        let ports = ports.into_iter().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let host = |_| TcpHost {
+            directory: Directory::heap(ClusterId(1), count as u32, 0).expect("made"),
+            lives: 0,
+            life: None,
+        };
+        let mut fabric = Self { ports: ports.collect(), hosts: (0..count).map(host).collect() };
+        (0..count).for_each(|pid| fabric.start(Pid(pid as u32)));
+        while fabric.advance() {}
+        fabric
+    }
+
+    fn carrier(&mut self, pid: Pid) -> &mut MappedCarrier {
+        &mut self.hosts[pid.index()].life.as_mut().expect("it lives").1
+    }
+
+    /// A round of each node; whether any had work.
+    fn round(&mut self) -> bool {
+        let lives = self.hosts.iter_mut().filter_map(|host| host.life.as_mut());
+        lives.fold(false, |busy, (links, _)| links.round() | busy)
+    }
+
+    /// Whether all connections stand, and nothing waits to be answered.
+    fn is_quiet(&self) -> bool {
+        let alive: Vec<usize> =
+            (0..self.hosts.len()).filter(|&n| self.hosts[n].life.is_some()).collect();
+        alive.iter().all(|&one| {
+            let remote =
+                self.hosts[one].life.as_ref().and_then(|(links, _)| links.directory.remote());
+            let remote = remote.expect("it has a way to others");
+            let mut others = alive.iter().filter(|&&other| other != one);
+            others.all(|&other| remote.is_open(other) && remote.backlog(other) == 0)
+        })
+    }
+}
+
+impl MemoryFabric for TcpHosts {
+    fn post(&mut self, from: Pid, outs: &[MemoryOutput]) {
+        self.carrier(from).post(outs);
+    }
+
+    fn advance(&mut self) -> bool {
+        let begun = Instant::now();
+        loop {
+            if self.round() {
+                return true;
+            }
+            // Bytes for a process of this machine are there at once; a last look takes them in.
+            if self.is_quiet() {
+                return self.round();
+            }
+            assert!(begun.elapsed() < PATIENCE, "the connections do not come to rest");
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    fn heard(&mut self, by: Pid) -> Vec<MemoryEvent> {
+        let carrier = self.carrier(by);
+        let mut heard = Vec::new();
+        carrier.begin_round();
+        while let Some((_, input)) = carrier.next_input() {
+            heard.extend(MemoryEvent::of(&input));
+        }
+        heard
+    }
+
+    fn window(&self, of: Pid) -> RegionWindow<'_> {
+        self.hosts[of.index()].life.as_ref().expect("it lives").1.window()
+    }
+
+    fn crash(&mut self, pid: Pid) {
+        let (links, carrier) = self.hosts[pid.index()].life.take().expect("it lives");
+        // The system closes what the process had.
+        drop(links);
+        carrier.crash();
+        // The others learn of it before they do anything else, as the suite's clocks have it.
+        let begun = Instant::now();
+        let open = |host: &TcpHost| {
+            let remote = host.life.as_ref().and_then(|(links, _)| links.directory.remote());
+            remote.is_some_and(|remote| remote.is_open(pid.index()))
+        };
+        while self.hosts.iter().any(open) {
+            assert!(begun.elapsed() < PATIENCE, "a connection outlasts its process");
+            self.round();
+        }
+    }
+
+    fn start(&mut self, pid: Pid) {
+        let (here, count) = (pid.index(), self.hosts.len());
+        let host = &mut self.hosts[here];
+        let life = host.lives;
+        host.lives += 1;
+        let map = RemoteMap {
+            here,
+            nodes: count,
+            node_of: (0..count).collect(),
+            near: vec![here],
+            places: Vec::new(),
+            first_incarnation: life,
+        };
+        let start = u64::from(life) << 8 | (here as u64 + 1);
+        let remote = RemoteMemory::new(map, start);
+        let directory = host.directory.clone().with_remote(remote);
+        let peer = |&at: &SocketAddr| PeerConfig { tcp: at, udp: at, groups: GroupSet::EMPTY };
+        let peers: Vec<PeerConfig> = self.ports.iter().map(peer).collect();
+        let options =
+            options((7, Default::default()), count as u32, &PeerRegistry::fleeting(count));
+        let options = NetOptions { start, ..options };
+        let carrier = Carrier::start(pid, life, &peers, &options).expect("its port is free");
+        let links = LinksLoop::new(directory.clone(), carrier, PeerRegistry::fleeting(count), here);
+        let started = directory.start(pid, &shape()[here], StartOptions::default());
+        host.life = Some((links, started.expect("started")));
+    }
+
+    fn stops_writes(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn carriers_with_connections_between_them_keep_the_laws() {
+    let _limit = amcast_test_policy::time_limit();
+    for (law, test) in SUITE {
+        println!("tcp: {law}");
+        test(&mut || Box::new(TcpHosts::new()));
+    }
+}
+
+#[test]
+fn processes_are_where_their_nodes_are_and_client_places_are_dealt_in_turn() {
+    let _limit = amcast_test_policy::time_limit();
+    let cluster = ClusterShape::new(2, 3, 4).unwrap();
+    let place = |ip: u8| HostPlacement::at(SocketAddr::from(([10, 0, 0, ip], 7400)));
+    let at = |here, ips: [u8; 3]| map(cluster, &ips.map(place), (here, 5));
+    let map = at(2, [1, 1, 3]);
+    for group in cluster.all_groups().iter() {
+        for rank in 0..3 {
+            assert_eq!(map.node_of[cluster.replica(group, rank).index()], rank);
+        }
+    }
+    let layout = ReplyRingLayout(cluster);
+    for client in 0..4 {
+        assert_eq!(map.node_of[cluster.client(client).index()], client % 3);
+        assert_eq!(map.node_of[layout.replies(client).index()], client % 3);
+    }
+    assert_eq!(map.node_of[layout.reply_rings(1).index()], 1);
+    assert_eq!((map.near, map.places), (vec![2], vec![0, 1, 2, 0]));
+    assert_eq!(at(0, [1, 1, 3]).near, [0, 1], "nodes of one host share its memory");
+}
