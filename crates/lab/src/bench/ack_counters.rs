@@ -80,6 +80,16 @@ impl ProcessAssignment {
         (self.cluster.processes() + self.parts.len()) as u32
     }
 
+    /// The part of each process of the memory.
+    pub(super) fn part_of_each(&self) -> Vec<usize> {
+        let mut parts = vec![0; self.processes() as usize];
+        for (part, pids) in self.parts.iter().enumerate() {
+            pids.iter().for_each(|pid| parts[pid.index()] = part);
+            parts[self.acks(part).index()] = part;
+        }
+        parts
+    }
+
     fn acks(&self, part: usize) -> Pid {
         Pid((self.cluster.processes() + part) as u32)
     }

@@ -224,6 +224,7 @@ mod tests {
                     processes: false,
                     senders: 0,
                     early: false,
+                    hosts: false,
                 };
                 for _ in 0..100 {
                     let dst = destinations(&overlay, &mut rng, &load);

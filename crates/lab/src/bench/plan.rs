@@ -50,6 +50,9 @@ pub struct BenchLoad {
     /// Whether replicas deliver early, too, and that is measured.
     #[serde(default)]
     pub early: bool,
+    /// Whether each part is a host of its own, with connections between them in the place of shared memory.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hosts: bool,
 }
 
 impl BenchLoad {

@@ -1,17 +1,21 @@
-//! Measurements on shared memory: the loops of nodes and clients over mapped files, as threads of
-//! this process or as processes of their own.
+//! Measurements over memory: the loops of nodes and clients over mapped files, as threads of
+//! this process or as processes of their own, which share memory or are hosts with connections between them.
 
 use super::ack_counters::ProcessAssignment;
 use super::child_process::{ChildOutput, ChildProcess, gather};
 use super::delivered::{DeliveryDigest, destination_sets};
+use super::free_ports::free_addresses;
 use super::part::{self, PartResult};
-use super::{BenchPlan, BenchResult, Latency, histogram, judge};
+use super::{BenchLoad, BenchPlan, BenchResult, Latency, histogram, judge};
 use amcast_core::{Config, Entry};
+use amcast_memory::remote::RemoteMap;
 use amcast_memory::{ClusterId, Directory};
+use amcast_node::memory_links::MemoryLinks;
 use hdrhistogram::Histogram;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -22,10 +26,15 @@ struct ChildTask {
     plan: BenchPlan,
     cluster: u64,
     part: usize,
+    /// Where each part takes connections, if each is a host of its own.
+    hosts: Vec<SocketAddr>,
 }
 
 /// How long the parts may take beyond the time of the measurement.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How long the connections of a part outlast its loops.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// Measurements of this process so far: each has a directory of its own.
 static RUNS: AtomicU32 = AtomicU32::new(0);
@@ -55,6 +64,51 @@ fn deal_of(config: &Config, plan: &BenchPlan) -> ProcessAssignment {
     ProcessAssignment::new(*config.cluster(), plan.load.threads, plan.load.window())
 }
 
+/// The number of the directory of a part that is a host of its own. Measurements of a process count up from below.
+const fn of_part(id: u64, part: usize) -> u64 {
+    id | (part as u64 + 1) << 40
+}
+
+/// Where each part takes connections; empty if all share memory.
+fn hosts_of(plan: &BenchPlan, deal: &ProcessAssignment) -> Result<Vec<SocketAddr>, String> {
+    if !plan.load.hosts {
+        return Ok(Vec::new());
+    }
+    free_addresses(deal.parts.len())
+}
+
+/// Runs a part in the memory that it shares with the others, or as a host of its own.
+fn run_part(
+    entry: &dyn Entry,
+    config: &Config,
+    (load, id): (&BenchLoad, u64),
+    (deal, part): (&ProcessAssignment, usize),
+    hosts: &[SocketAddr],
+) -> Result<PartResult, String> {
+    if hosts.is_empty() {
+        let directory = open(id, deal)?;
+        return part::run(entry, config, load, &directory, deal, part);
+    }
+    let own = open(of_part(id, part), deal)?;
+    let map = RemoteMap {
+        here: part,
+        nodes: hosts.len(),
+        node_of: deal.part_of_each(),
+        near: vec![part],
+        places: Vec::new(),
+        first_incarnation: 0,
+    };
+    let start = (u64::from(std::process::id()) << 16) + part as u64 + 1;
+    let linked = MemoryLinks::between(own.clone(), (map, start), id, hosts);
+    let (directory, links) = linked.map_err(|e| e.to_string())?;
+    let ran = part::run(entry, config, load, &directory, deal, part);
+    // The last accesses reach the others before the connections end.
+    std::thread::sleep(LAST_WORDS);
+    drop(links);
+    own.remove().map_err(|e| e.to_string())?;
+    ran
+}
+
 fn open(id: u64, deal: &ProcessAssignment) -> Result<Directory, String> {
     Directory::open(&Directory::usual_base(), ClusterId(id), deal.processes(), 0)
         .map_err(|e| e.to_string())
@@ -69,10 +123,11 @@ pub fn run(entry: &dyn Entry, config: &Config, plan: &BenchPlan) -> Result<Bench
     let run = RUNS.fetch_add(1, Ordering::Relaxed);
     let id = BENCH << 48 | u64::from(run) << 32 | u64::from(std::process::id());
     let directory = open(id, &deal)?;
+    let hosts = hosts_of(plan, &deal)?;
     let ran = if plan.load.processes {
-        as_processes(plan, id, &deal)
+        as_processes(plan, id, &deal, &hosts)
     } else {
-        as_threads(entry, config, plan, &directory, &deal)
+        as_threads(entry, config, plan, id, (&deal, &hosts))
     };
     directory.remove().map_err(|e| e.to_string())?;
     let cluster = config.cluster();
@@ -104,11 +159,11 @@ fn as_threads(
     entry: &dyn Entry,
     config: &Config,
     plan: &BenchPlan,
-    directory: &Directory,
-    deal: &ProcessAssignment,
+    id: u64,
+    (deal, hosts): (&ProcessAssignment, &[SocketAddr]),
 ) -> Result<Vec<PartResult>, String> {
     std::thread::scope(|scope| {
-        let work = |part| move || part::run(entry, config, &plan.load, directory, deal, part);
+        let work = |part| move || run_part(entry, config, (&plan.load, id), (deal, part), hosts);
         let threads: Vec<_> = (0..deal.parts.len()).map(|p| scope.spawn(work(p))).collect();
         let join = |t: std::thread::ScopedJoinHandle<'_, _>| {
             t.join().unwrap_or_else(|_| Err("a loop panicked".to_string()))
@@ -121,10 +176,11 @@ fn as_processes(
     plan: &BenchPlan,
     id: u64,
     deal: &ProcessAssignment,
+    hosts: &[SocketAddr],
 ) -> Result<Vec<PartResult>, String> {
     let mut children = Vec::new();
     for part in 0..deal.parts.len() {
-        let task = ChildTask { plan: plan.clone(), cluster: id, part };
+        let task = ChildTask { plan: plan.clone(), cluster: id, part, hosts: hosts.to_vec() };
         let text = serde_json::to_string(&task).map_err(|e| e.to_string())?;
         let name = format!("part {part} of the measurement");
         let mut child = ChildProcess::start_this_program(&name, &["bench", "--part"])?;
@@ -152,8 +208,8 @@ pub fn child() -> Result<(), String> {
     let entry = task.plan.entry().ok_or("no such protocol")?;
     let config = task.plan.config(entry).map_err(|e| e.to_string())?;
     let deal = deal_of(&config, &task.plan);
-    let directory = open(task.cluster, &deal)?;
-    let ran = part::run(entry, &config, &task.plan.load, &directory, &deal, task.part)?;
+    let of = (&task.plan.load, task.cluster);
+    let ran = run_part(entry, &config, of, (&deal, task.part), &task.hosts)?;
     let mut words = vec![ran.kept.len() as u64];
     ran.kept.iter().for_each(|kept| kept.put(&mut words));
     for v in ran.latencies.iter_recorded() {
@@ -179,4 +235,44 @@ fn read(words: &mut impl Iterator<Item = u64>) -> Option<PartResult> {
         latencies.record_n(value, words.next()?).ok()?;
     }
     Some(PartResult { kept, latencies })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::DestinationChoice;
+
+    #[test]
+    fn parts_that_are_hosts_of_their_own_deliver_in_one_order() {
+        let _limit = amcast_test_policy::time_limit();
+        let plan = BenchPlan {
+            protocol: "tram".to_string(),
+            groups: 2,
+            replicas: 3,
+            clients: 2,
+            overlay: "breadth".to_string(),
+            // All parts share this machine's cores.
+            set: vec![("suspect_us".to_string(), "2000000".to_string())],
+            load: BenchLoad {
+                destinations: 2,
+                choice: DestinationChoice::Uniform,
+                payload: 64,
+                outstanding: 4,
+                rate: None,
+                warm_up_s: 0.05,
+                duration_s: 0.2,
+                threads: 4,
+                pin: false,
+                processes: false,
+                senders: 0,
+                early: false,
+                hosts: true,
+            },
+        };
+        let entry = plan.entry().expect("it is there");
+        let config = plan.config(entry).expect("it is sound");
+        let result = run(entry, &config, &plan).expect("it is delivered in order");
+        assert!(result.multicasts > 0 && result.deliveries_judged > 0);
+        assert!(!result.holds.is_empty());
+    }
 }

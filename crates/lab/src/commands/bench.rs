@@ -175,6 +175,8 @@ enum BenchMedium {
     Tcp,
     /// UDP between processes of this machine
     Udp,
+    /// TCP between the memories of hosts, for protocols over memory: each part of the measurement is a host
+    TcpMemory,
     /// The simulator
     Sim,
 }
@@ -185,6 +187,7 @@ impl BenchMedium {
             Self::Shm => "shm",
             Self::Tcp => "tcp",
             Self::Udp => "udp",
+            Self::TcpMemory => "tcp-memory",
             Self::Sim => "sim",
         }
     }
@@ -194,7 +197,7 @@ impl BenchMedium {
         match self {
             Self::Tcp => Some(BurstMedium::Tcp),
             Self::Udp => Some(BurstMedium::Udp),
-            Self::Shm | Self::Sim => None,
+            Self::Shm | Self::TcpMemory | Self::Sim => None,
         }
     }
 }
@@ -361,7 +364,8 @@ impl BenchArgs {
         if let Some((name, _)) = counts.iter().find(|(_, n)| *n == Some(0)) {
             return misuse(format!("--{name} 0: give at least 1"));
         }
-        if self.medium == BenchMedium::Shm && entry.about().medium != MediumKind::Memory {
+        let over_memory = matches!(self.medium, BenchMedium::Shm | BenchMedium::TcpMemory);
+        if over_memory && entry.about().medium != MediumKind::Memory {
             return misuse(format!(
                 "{} passes messages: measure it with --medium tcp, udp or sim; `amcast protocols` \
                  lists those that run on shared memory",
@@ -390,7 +394,7 @@ impl BenchArgs {
         let about = entry.about();
         if about.medium != MediumKind::Messages {
             return misuse(format!(
-                "{} runs on shared memory: measure it with --medium shm",
+                "{} runs on memory: measure it with --medium shm or tcp-memory",
                 self.protocol
             ));
         }
@@ -519,6 +523,7 @@ impl BenchArgs {
             processes: self.processes || self.medium.wire().is_some(),
             senders: 0,
             early: self.early,
+            hosts: self.medium == BenchMedium::TcpMemory,
         }
     }
 
@@ -598,7 +603,7 @@ impl BenchArgs {
     ) -> Result<crate::bench::BenchResult, String> {
         let config = plan.config(entry).map_err(|e| e.to_string())?;
         let measured = match self.medium {
-            BenchMedium::Shm => run_shared(entry, &config, plan)?,
+            BenchMedium::Shm | BenchMedium::TcpMemory => run_shared(entry, &config, plan)?,
             BenchMedium::Tcp | BenchMedium::Udp => {
                 let base = self.data.clone().unwrap_or_else(std::env::temp_dir);
                 wire::run(&config, plan, &base)?

@@ -137,6 +137,7 @@ mod tests {
             processes: true,
             senders: 1,
             early: false,
+            hosts: false,
         }
     }
 

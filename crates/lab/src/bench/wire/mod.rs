@@ -182,6 +182,7 @@ mod tests {
             processes: true,
             senders: 3,
             early: false,
+            hosts: false,
         };
         BenchPlan {
             protocol: protocol.to_string(),
