@@ -39,6 +39,8 @@ struct PendingAccess {
     from: (Pid, u64),
     /// None if no outcome is wanted, or it was given as `Lost` already.
     ticket: Option<Ticket>,
+    /// Of a read: how many lines.
+    reads: Option<u32>,
 }
 
 /// The last write to a region since the connection was lost.
@@ -148,7 +150,8 @@ impl RemoteLink {
         }
         let ticket = ticket.filter(|_| self.open);
         let (number, bytes) = (self.next, access.bytes());
-        self.queue.push_back(PendingAccess { number, bytes, from, ticket });
+        let reads = access.head.is_read.then_some(access.count);
+        self.queue.push_back(PendingAccess { number, bytes, from, ticket, reads });
         self.next += 1;
         if self.open { Posted::Queued } else { Posted::Lost }
     }
@@ -254,10 +257,11 @@ impl RemoteLink {
         Some(access)
     }
 
-    /// Everything up to the access `number` was carried out; nobody waits for it. False if it was not even sent.
+    /// Everything up to the access `number` was carried out. False if some of it was not even sent, or its outcome is
+    /// missing.
     pub(super) fn carried_out(&mut self, number: u64) -> bool {
-        while self.queue.front().is_some_and(|access| access.number <= number) {
-            if !self.open || self.sent.0 == 0 {
+        while let Some(access) = self.queue.front().filter(|access| access.number <= number) {
+            if !self.open || self.sent.0 == 0 || access.ticket.is_some() {
                 return false;
             }
             self.pop();
@@ -278,11 +282,11 @@ impl RemoteLink {
         let Some(access) = self.queue.front().filter(|access| access.number == number) else {
             return false;
         };
-        let fate = match fate {
-            WRITTEN => RemoteFate::Written,
-            DENIED => RemoteFate::Denied,
-            LOST => RemoteFate::Lost,
-            REFUSED => RemoteFate::Refused,
+        let fate = match (fate, access.reads) {
+            (WRITTEN, None) => RemoteFate::Written,
+            (DENIED, None) => RemoteFate::Denied,
+            (LOST, _) => RemoteFate::Lost,
+            (REFUSED, _) => RemoteFate::Refused,
             _ => return false,
         };
         if let Some(ticket) = access.ticket {
@@ -307,8 +311,12 @@ impl RemoteLink {
             return false;
         };
         let (from, ticket) = (access.from, access.ticket);
-        // As many as a frame has: the owner's regions bound their sum.
+        let Some(wanted) = access.reads else { return false };
         self.words.extend(lines);
+        let have = self.words.len() as u64;
+        if have > u64::from(wanted) || (!more && have < u64::from(wanted)) {
+            return false;
+        }
         if !more {
             if let Some(ticket) = ticket {
                 tell(from.0, from.1, ticket, &self.words);

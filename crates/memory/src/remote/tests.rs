@@ -140,7 +140,14 @@ fn answers_that_cannot_be_are_not_believed() {
     let mut link = RemoteLink::new();
     link.opened(9, 0);
     post(&mut link, access(0, 0, 1), 1);
+    post(&mut link, access(0, 1, 1), 2);
     assert!(!link.carried_out(1), "before it was sent");
+    sent(&mut link);
+    assert!(!link.carried_out(1), "its outcome is missing");
+    assert_eq!(tickets(&mut link, &[(2, 0)]), None, "the outcome of the first is missing");
+    assert!(!link.words((1, false), [[0; 8]].into_iter(), &mut |_, _, _, _| {}), "it is no read");
+    let told = vec![(1, RemoteFate::Denied), (2, RemoteFate::Written)];
+    assert_eq!(tickets(&mut link, &[(1, 1), (2, 0)]), Some(told));
 }
 
 #[test]
@@ -165,6 +172,7 @@ fn a_read_is_answered_once_all_its_words_are_there() {
     let posted = link.post(POSTER, Some(Ticket(4)), read, |_| {}, &mut |_, _, _| {});
     assert_eq!(posted, Posted::Queued);
     assert_eq!(sent(&mut link), [(1, 0)]);
+    assert_eq!(tickets(&mut link, &[(1, 0)]), None, "a read is not written");
     let mut told = Vec::new();
     for (more, count) in [(true, 2), (false, 1)] {
         let lines = (0..count).map(|i| [i; 8]);
@@ -173,6 +181,14 @@ fn a_read_is_answered_once_all_its_words_are_there() {
         }));
     }
     assert_eq!(told, [(4, vec![[0; 8], [1; 8], [0; 8]])]);
+    for (more, count) in [(true, 4), (false, 2), (false, 4)] {
+        let mut link = RemoteLink::new();
+        link.opened(9, 0);
+        link.post(POSTER, Some(Ticket(4)), read, |_| {}, &mut |_, _, _| {});
+        assert_eq!(sent(&mut link), [(1, 0)]);
+        let lines = (0..count).map(|i| [i; 8]);
+        assert!(!link.words((1, more), lines, &mut |_, _, _, _| {}), "{count} lines in place of 3");
+    }
     link.lose(&mut |_, _, _| panic!("it was answered"));
     let posted = link.post(POSTER, Some(Ticket(5)), read, |_| {}, &mut |_, _, _| {});
     assert_eq!(posted, Posted::Lost, "a read is not kept");
