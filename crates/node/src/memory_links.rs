@@ -15,7 +15,8 @@ use crate::incarnation::IncarnationLock;
 use crate::peer_registry::{Dismissal, PeerRegistry};
 use crate::reply_ring::ReplyRingLayout;
 use amcast_core::messages::MessageInput;
-use amcast_core::{ClusterShape, GroupSet, Pid, Role, Span};
+use amcast_core::parameters::SUSPECT;
+use amcast_core::{ClusterShape, Config, GroupSet, Pid, Role, Span};
 use amcast_memory::remote::{
     FRAME_BYTES_MAX, FrameSink, MemoryAgent, RemoteFault, RemoteMap, RemoteMemory,
 };
@@ -33,8 +34,21 @@ const PACE_BYTES: usize = 4 << 20;
 /// How much may wait in a connection: frames that are paced, and the words of reads.
 const QUEUE_BYTES_MAX: usize = 128 << 20;
 
-/// After how long a connection on which nothing is acknowledged counts as broken: accesses are `Lost` then.
-const SILENCE_MAX: Span = Span::secs(1);
+/// After how long a connection on which nothing is acknowledged counts as broken: accesses are `Lost` then. Twice as long as a
+/// process may be silent before it is suspected, within these bounds: protocols wait for outcomes, and a packet that
+/// is lost twice in a row must not break it.
+const SILENCE: (Span, Span) = (Span::millis(500), Span::secs(5));
+
+/// How long a connection may take, and how long at most until it is tried again. The system repeats the first packet after
+/// a second, then two, then four: a new attempt is sooner there when a link is healed.
+const HANDSHAKE_MAX: Span = Span::secs(1);
+const REDIAL_MAX: Span = Span::millis(200);
+
+/// After how long a silent connection counts as broken where processes are suspected after `suspect`.
+fn silence(suspect: Option<Span>) -> Span {
+    let twice = suspect.map_or(SILENCE.0, |suspect| suspect.times(2));
+    twice.max(SILENCE.0).min(SILENCE.1)
+}
 
 /// The longest that the thread sleeps.
 const SLEEP_MAX: Span = Span::millis(100);
@@ -126,16 +140,17 @@ impl MemoryLinks {
     /// When its addresses cannot be used, or the system has no thread.
     pub(crate) fn start(
         hosts: &MemoryHosts,
-        cluster: ClusterShape,
+        config: &Config,
         (rank, life): (usize, &IncarnationLock),
         idle: Idle,
     ) -> Result<(Directory, Self), NetError> {
+        let cluster = *config.cluster();
         let places = hosts.net().places.clone();
         let remote = RemoteMemory::new(map(cluster, &places, (rank, life.number())), life.start());
         let mut registry = PeerRegistry::fleeting(places.len());
         registry.start = life.start();
         registry.decides.clone_from(&hosts.net().decides);
-        let carrier = carrier(hosts, cluster, &registry, (rank, life.number()))?;
+        let carrier = carrier(hosts, config, &registry, (rank, life.number()))?;
         let directory = hosts.begin(remote);
         let links = Self::run(&directory, (carrier, registry), (rank, places), idle)?;
         Ok((directory, links))
@@ -255,7 +270,7 @@ impl Drop for MemoryLinks {
 /// The carrier of the node's connections.
 fn carrier(
     hosts: &MemoryHosts,
-    cluster: ClusterShape,
+    config: &Config,
     registry: &PeerRegistry,
     (rank, life): (usize, u32),
 ) -> Result<Carrier, NetError> {
@@ -269,7 +284,8 @@ fn carrier(
     let key = (net.key.id, net.key.secret.clone());
     let options = NetOptions {
         seed: (rank as u64) << 32 | u64::from(life),
-        ..options(key, cluster.processes() as u32, registry)
+        silence_max: silence(SUSPECT.find(config)),
+        ..options(key, config.cluster().processes() as u32, registry)
     };
     Carrier::start(Pid(rank as u32), life, &peers, &options)
 }
@@ -289,7 +305,9 @@ fn options(
         known: registry.known.clone(),
         frame_bytes_max: FRAME_BYTES_MAX,
         queue_bytes_max: QUEUE_BYTES_MAX,
-        silence_max: SILENCE_MAX,
+        silence_max: silence(None),
+        handshake_max: HANDSHAKE_MAX,
+        redial_max: REDIAL_MAX,
         ..NetOptions::default()
     }
 }

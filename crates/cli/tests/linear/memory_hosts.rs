@@ -103,10 +103,15 @@ impl MemoryCluster {
 
     fn wait_until_ready(&self) {
         let begun = Instant::now();
+        let mut told = Duration::from_secs(1);
         let ready = |rank| self.status(rank).is_some_and(|status| status.ready);
         while !(0..NODES).all(ready) {
             let all: Vec<_> = (0..NODES).map(|rank| self.status(rank).map(|s| s.why)).collect();
             assert!(begun.elapsed() < PATIENCE, "not all are ready: {all:?}");
+            if begun.elapsed() > told {
+                println!("not all are ready after {told:?}: {all:?}");
+                told += Duration::from_secs(1);
+            }
             std::thread::sleep(Duration::from_millis(20));
         }
     }

@@ -154,6 +154,14 @@ fn carriers_with_connections_between_them_keep_the_laws() {
 }
 
 #[test]
+fn a_connection_may_be_silent_for_twice_as_long_as_a_process_within_bounds() {
+    let _limit = amcast_test_policy::time_limit();
+    assert_eq!(silence(None), Span::millis(500));
+    let of = |millis| silence(Some(Span::millis(millis)));
+    assert_eq!([of(50), of(300), of(60_000)], [500, 600, 5_000].map(Span::millis));
+}
+
+#[test]
 fn processes_are_where_their_nodes_are_and_client_places_are_dealt_in_turn() {
     let _limit = amcast_test_policy::time_limit();
     let cluster = ClusterShape::new(2, 3, 4).unwrap();

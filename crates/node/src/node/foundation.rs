@@ -36,9 +36,9 @@ impl NodeFoundation {
         let life = IncarnationLock::begin(&path, net.first_life(rank, None));
         let life = life.map_err(|e| NodeError::Io(path, e))?;
         let life = life.ok_or_else(|| NodeError::Runs(crate::config::node_name(rank)))?;
-        let cluster = *options.config.cluster();
-        let (directory, links) = MemoryLinks::start(hosts, cluster, (rank, &life), options.idle)
-            .map_err(NodeError::Net)?;
+        let (directory, links) =
+            MemoryLinks::start(hosts, options.config, (rank, &life), options.idle)
+                .map_err(NodeError::Net)?;
         let (seats, reply_sink) = Self::drivers(options, &directory)?;
         let replicas = Box::new(MemoryDrivers(seats, Some(links)));
         Ok(Self { replicas, reply_sink, life: Some(life), skips: NodeSkips::default() })
