@@ -12,7 +12,7 @@ use amcast_core::memory::{self, Memory, RegionWindow};
 use amcast_core::messages::{self, Frames, Lane};
 use amcast_core::trace::TraceEvent;
 use amcast_core::{
-    Delivery, EarlyDelivery, Input, Medium, Outbox, Output, Pid, ProtocolProcess, Submission,
+    Delivery, EarlyDelivery, Input, Medium, Outbox, Output, Pid, ProtocolProcess, Span, Submission,
 };
 use core::mem;
 
@@ -51,7 +51,12 @@ impl SimulatedRun<'_> {
         self.above.is_due |= self.has_host();
         self.note_input(p, &input);
         let process = &mut self.procs[p.index()];
-        process.free_at = now + self.plan.model.step;
+        let model = &self.plan.model;
+        process.free_at = now
+            + match input {
+                OwnedInput::Done(..) => model.completion,
+                _ => model.step,
+            };
         let local = process.clock(now);
         let seq = process.casts;
         let Some(mut node) = process.node.take() else { return };
@@ -184,6 +189,7 @@ impl SimulatedRun<'_> {
 
     fn carry_memory(&mut self, p: Pid) {
         let mut tray: OutboxBuffer<Memory> = mem::take(&mut self.buffers.memory);
+        self.charge_parts(p, &tray.items);
         let upto = self.outputs_before_stop(p, tray.items.len());
         for output in tray.items.drain(..upto) {
             if self.refused {
@@ -203,6 +209,22 @@ impl SimulatedRun<'_> {
         let process = &mut self.procs[p.index()];
         process.free_at = process.free_at.max(busy);
         self.die_if_doomed(p);
+    }
+
+    /// A step's work for its messages takes time; what it asks for is posted at its end.
+    fn charge_parts(&mut self, p: Pid, items: &[Output<Memory>]) {
+        let each = self.plan.model.part;
+        let process = &mut self.procs[p.index()];
+        if each > Span::ZERO {
+            let is_part = |item: &&Output<Memory>| {
+                matches!(item, Output::Event(amcast_core::ProtocolEvent::Part(_)))
+            };
+            let parts = items.iter().filter(is_part).count() as u64;
+            process.free_at = process.free_at.max(self.now) + each.times(parts);
+        }
+        if process.free_at > self.now {
+            self.carriers.ram.occupy(p, process.free_at);
+        }
     }
 
     /// How many outputs are carried out: all, unless the process dies or pauses among them.

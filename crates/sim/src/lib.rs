@@ -66,7 +66,8 @@ pub use network::SimNetwork;
 pub use plan::{CarrierModel, CastPace, PlannedCast, RunPlan};
 pub use ram::Ram;
 pub use run::{
-    RunOutcome, RunRecord, RunReport, RunSettings, record, replay, replay_with_notes, run,
+    RunOutcome, RunRecord, RunReport, RunSettings, record, replay, replay_with_events,
+    replay_with_notes, run,
 };
 pub use scenario::{Scenario, ScenarioError};
 pub use shrink::shrink;

@@ -29,10 +29,17 @@ pub struct CarrierModel {
     pub bell: Delay,
     /// The same when it was not.
     pub idle: Delay,
+    /// A process that spins looks into its memory once more, so long after a change: what it left for later it finds then.
+    /// None if there is no such time.
+    pub spin: Option<Span>,
     /// How late a timer fires.
     pub timer: Delay,
-    /// How long a step keeps the process busy.
+    /// How long a step keeps the process busy: a message, a look at its memory, a multicast, a delivery.
     pub step: Span,
+    /// How long the answer to a write or a read keeps it busy, instead.
+    pub completion: Span,
+    /// How long each message that a step takes part in keeps a process of a shared memory busy, besides.
+    pub part: Span,
     /// From a delivery to its being applied.
     pub apply: Delay,
     /// How long the application takes to give a piece of its state, and the log to load a record.
@@ -58,8 +65,11 @@ impl CarrierModel {
             disk: DiskModel::constant(Span::ZERO),
             bell: Delay::NONE,
             idle: Delay::NONE,
+            spin: None,
             timer: Delay::NONE,
             step: Span::ZERO,
+            completion: Span::ZERO,
+            part: Span::ZERO,
             apply: Delay::NONE,
             capture: Delay::NONE,
             install: Delay::NONE,
@@ -111,8 +121,11 @@ impl CarrierModel {
             },
             bell: Delay::Uniform(Span(50), look),
             idle: Delay::Uniform(Span(50), look.times(5)),
+            spin: None,
             timer: Delay::Uniform(Span::ZERO, look),
             step: Span::ZERO,
+            completion: Span::ZERO,
+            part: Span::ZERO,
             apply: Delay::Uniform(Span::ZERO, apply),
             capture: Delay::Uniform(Span::ZERO, apply),
             install: Delay::Uniform(Span::ZERO, install),

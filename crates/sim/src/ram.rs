@@ -60,8 +60,8 @@ pub struct RamModel {
     pub post: Span,
     /// How long for each further post of the same instant: of one batch.
     pub post_more: Span,
-    /// How long each line occupies the writer's port.
-    pub line: Span,
+    /// How long each line occupies the writer's port, in picoseconds. The writer is free meanwhile.
+    pub line_ps: u64,
     /// Chance in a million that a write's stores, or a read's looks, are spread out in time.
     pub split_ppm: u64,
     /// How far apart, then.
@@ -101,7 +101,7 @@ impl RamModel {
             read: Delay::Constant(write),
             post,
             post_more,
-            line: Span::ZERO,
+            line_ps: 0,
             split_ppm: 0,
             split: Delay::NONE,
             midst_ppm: 0,
@@ -203,8 +203,12 @@ struct ProcessRegions {
     life: u32,
     /// How much all processes had posted when this life began.
     began: u64,
-    /// Until when its port is busy with what it posted.
+    /// Until when it is busy with its steps and with posting.
     busy: Time,
+    /// Until when its port is busy with what it posted.
+    port: Time,
+    /// Picoseconds beyond that.
+    port_ps: u64,
     last_post: Option<Time>,
 }
 
@@ -257,6 +261,8 @@ impl Ram {
             life: 0,
             began: 0,
             busy: Time::ZERO,
+            port: Time::ZERO,
+            port_ps: 0,
             last_post: None,
         };
         Self {
@@ -357,7 +363,7 @@ impl Ram {
         let process = &mut self.processes[p.index()];
         assert!(!process.alive, "{p:?} lives and starts");
         process.alive = true;
-        process.busy = now;
+        (process.busy, process.port, process.port_ps) = (now, now, 0);
         process.began = self.posted;
         let life = process.life;
         for to in (0..self.processes.len() as u32).map(Pid) {
@@ -416,6 +422,12 @@ impl Ram {
     /// How often a process was out of another's reach at first.
     pub const fn unreached(&self) -> u64 {
         self.unreached
+    }
+
+    /// A process is busy until then, and posts nothing before.
+    pub fn occupy(&mut self, p: Pid, until: Time) {
+        let busy = &mut self.processes[p.index()].busy;
+        *busy = (*busy).max(until);
     }
 
     /// Until when a process is busy with posting.
@@ -481,8 +493,16 @@ impl Ram {
         let process = &mut self.processes[from.index()];
         let more = process.last_post.replace(now) == Some(now);
         let cost = if more { model.post_more } else { model.post };
-        process.busy = process.busy.max(now) + cost + model.line.times(u64::from(lines));
-        process.busy
+        process.busy = process.busy.max(now) + cost;
+        if model.line_ps == 0 || lines == 0 {
+            return process.busy.max(process.port);
+        }
+        if process.port < process.busy {
+            (process.port, process.port_ps) = (process.busy, 0);
+        }
+        let ps = process.port_ps + model.line_ps * u64::from(lines);
+        (process.port, process.port_ps) = (process.port + Span(ps / 1000), ps % 1000);
+        process.port
     }
 
     fn fresh(&mut self, to: Pid, of: Pid, life: u32) {

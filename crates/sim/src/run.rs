@@ -270,6 +270,24 @@ pub fn replay_with_notes(
     })
 }
 
+/// As [`replay`], and tells what the processes report ([`ProtocolEvent`]), and when.
+///
+/// # Errors
+/// When the entry refuses the configuration.
+pub fn replay_with_events(
+    entry: &dyn Entry,
+    config: &Config,
+    recorded: &RunRecord,
+    sink: &mut dyn FnMut(&TraceEvent<'_>),
+    report: &mut dyn FnMut(Time, Pid, ProtocolEvent),
+) -> Result<RunReport, ConfigError> {
+    narrate(entry, config, recorded, &mut |now, event| match event {
+        RunEvent::Event(event) => sink(event),
+        RunEvent::Reported(p, reported) => report(now, *p, *reported),
+        _ => {}
+    })
+}
+
 /// A report of a run, in the order in which things happen.
 #[derive(Debug)]
 pub(crate) enum RunEvent<'a> {

@@ -408,6 +408,10 @@ impl<'a> SimulatedRun<'a> {
                         process.poll_at = Some(at);
                         let life = process.life;
                         self.queue.push(at, HarnessTimer::Poll(owner, life));
+                        if let Some(spin) = model.spin {
+                            let again = HarnessTimer::Input(owner, life, OwnedInput::Poll);
+                            self.queue.push(at + spin, again);
+                        }
                     }
                 }
                 MemoryOccurrence::Done { to, ticket, answer } => {

@@ -296,6 +296,27 @@ fn a_writer_that_died_before_it_took_notice_of_a_fresh_start_reaches_the_new_mem
 }
 
 /// Every step has something in its middle, at the first borrow or later.
+#[test]
+fn lines_occupy_the_port_and_posting_the_writer() {
+    let mut model = RamModel::constant(Span(1000), Span(100), Span(5));
+    model.line_ps = 10_500;
+    let (mut chooser, mut ram) = (Chooser::seeded(0), ram(model));
+    ram.occupy(WRITER, Time(50));
+    for at in 0..2 {
+        ram.post(Time::ZERO, WRITER, &write(PLAIN, at), &mut chooser);
+    }
+    // It begins to post when it is free, and the port has its lines after that.
+    assert_eq!(ram.busy_until(WRITER), Time(155));
+    let mut times = Vec::new();
+    while ram.next() < Time::NEVER {
+        let now = ram.next();
+        ram.step(&mut chooser);
+        times.extend(answers(&mut ram).iter().map(|_| now.0));
+    }
+    // Two lines take 21 ns, the second one behind the first.
+    assert_eq!(times, [1160, 1171]);
+}
+
 fn restless() -> RamModel {
     RamModel { midst_ppm: 1_000_000, midst: Span(100), ..wild() }
 }
