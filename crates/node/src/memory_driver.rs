@@ -6,7 +6,7 @@
 
 use crate::driver_core::{DriverCore, MediumDriver};
 use amcast_core::memory::{Memory, MemoryInput, MemoryOutput, RegionWindow};
-use amcast_core::step::{Note, Ticket};
+use amcast_core::step::{Note, Oracle, Ticket};
 use amcast_core::{
     ClusterShape, Delivery, EarlyDelivery, Input, Outbox, Output, Pid, Protocol, ProtocolEvent,
     Submission, Time,
@@ -64,10 +64,24 @@ impl MemoryDriver {
         bell: Option<Doorbell>,
         tracing: bool,
     ) -> Result<Self, MemoryDriverError> {
+        let options = StartOptions { bell, ..StartOptions::default() };
+        Self::start_with((directory, options), cluster, pid, node, tracing)
+    }
+
+    /// As [`MemoryDriver::start`], with other options of its memory: where each page must be there before it is used.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn start_with(
+        (directory, options): (&Directory, StartOptions),
+        cluster: &ClusterShape,
+        pid: Pid,
+        node: amcast_core::ProtocolProcess,
+        tracing: bool,
+    ) -> Result<Self, MemoryDriverError> {
         let amcast_core::ProtocolProcess::Memory(protocol, regions) = node else {
             return Err(MemoryDriverError::Medium);
         };
-        let options = StartOptions { bell, ..StartOptions::default() };
         let carrier = directory.start(pid, &regions, options).map_err(MemoryDriverError::Memory)?;
         let dues = DriverCore::new(pid, protocol, tracing);
         Ok(Self { dues, carrier, processes: cluster.processes() })
@@ -155,6 +169,11 @@ impl MemoryDriver {
     /// Informs the protocol that the application needs a state, for a reason in another group.
     pub fn unfit(&mut self, now: Time, above: &mut dyn UpperLayer) {
         self.step(now, Input::Unfit, above);
+    }
+
+    /// Gives the protocol the verdict of an oracle outside of it: who leads a group, or who is suspected.
+    pub fn consult(&mut self, now: Time, verdict: Oracle, above: &mut dyn UpperLayer) {
+        self.step(now, Input::Oracle(verdict), above);
     }
 
     fn step(&mut self, now: Time, input: Input<'_, Memory>, above: &mut dyn UpperLayer) {
