@@ -332,6 +332,23 @@ fn what_cannot_be_or_cannot_be_judged_is_said_and_no_success() {
 }
 
 #[test]
+fn groups_and_clients_of_message_protocols_are_measured_over_tcp() {
+    let _limit = amcast_test_policy::time_limit();
+    for protocol in ["skeen", "byzcast"] {
+        let load = ["--groups", "2", "--destinations", "2", "--clients", "2", "--outstanding", "4"];
+        let run = ["bench", "--medium", "tcp", "--quick", "--json", "--protocol", protocol];
+        let output = amcast(&[&run[..], &load].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect(&said);
+        let measured = &report["measured"];
+        assert!(measured["multicasts"].as_u64().is_some_and(|n| n > 0), "{report}");
+        // One process delivers in each of the two groups, and both orders were judged.
+        assert!(measured["deliveries"].as_u64() >= measured["multicasts"].as_u64().map(|n| 2 * n));
+        assert!(measured["holds"].as_array().is_some_and(|all| all.len() == 3), "{report}");
+    }
+}
+
+#[test]
 fn a_full_disk_under_standard_output_is_told_in_a_sentence() {
     let _limit = amcast_test_policy::time_limit();
     for args in [&["protocols"][..], &["sim", "--messages", "5"]] {

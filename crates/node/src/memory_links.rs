@@ -405,6 +405,8 @@ impl LinksLoop {
                     up.push(node);
                 }
                 MessageInput::Down(node) => agent.down(node.index()),
+                // Accesses go over streams: there are no datagrams.
+                MessageInput::Backlog(_) => {}
             }
         }
         for node in up {

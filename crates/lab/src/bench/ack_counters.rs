@@ -171,6 +171,12 @@ impl<'a> AckCounters<'a> {
         (0..self.written.len()).all(|w| told(w) >= phase as u64)
     }
 
+    /// Whether one part has told that it is as far as `phase`.
+    pub(super) fn is_part_at(&self, part: usize, phase: MeasurePhase) -> bool {
+        let window = self.carrier.window();
+        window.region(RegionId(part as u16))[0].word(0) >= phase as u64
+    }
+
     /// Notes that a multicast is delivered in a group; told with the next [`AckCounters::flush`].
     pub(super) fn delivered(&mut self, client: usize, group: Gid, seq: u64) {
         let part = self.deal.placements[client].0;

@@ -114,14 +114,23 @@ fn open(id: u64, deal: &ProcessAssignment) -> Result<Directory, String> {
         .map_err(|e| e.to_string())
 }
 
+/// A directory of its own for a measurement of this process.
+pub(super) fn directory(deal: &ProcessAssignment) -> Result<Directory, String> {
+    open(next_id(), deal)
+}
+
+fn next_id() -> u64 {
+    let run = RUNS.fetch_add(1, Ordering::Relaxed);
+    BENCH << 48 | u64::from(run) << 32 | u64::from(std::process::id())
+}
+
 /// Measures a plan.
 ///
 /// # Errors
 /// With what could not be set up, or with what was delivered in a wrong order.
 pub fn run(entry: &dyn Entry, config: &Config, plan: &BenchPlan) -> Result<BenchResult, String> {
     let deal = deal_of(config, plan);
-    let run = RUNS.fetch_add(1, Ordering::Relaxed);
-    let id = BENCH << 48 | u64::from(run) << 32 | u64::from(std::process::id());
+    let id = next_id();
     let directory = open(id, &deal)?;
     let hosts = hosts_of(plan, &deal)?;
     let ran = if plan.load.processes {
@@ -210,18 +219,23 @@ pub fn child() -> Result<(), String> {
     let deal = deal_of(&config, &task.plan);
     let of = (&task.plan.load, task.cluster);
     let ran = run_part(entry, &config, of, (&deal, task.part), &task.hosts)?;
+    let bytes = bytes_of(&ran);
+    let mut to = std::io::stdout().lock();
+    to.write_all(&bytes).and_then(|()| to.flush()).map_err(|e| format!("nobody listens: {e}"))
+}
+
+/// Encodes the report of a child.
+pub(super) fn bytes_of(ran: &PartResult) -> Vec<u8> {
     let mut words = vec![ran.kept.len() as u64];
     ran.kept.iter().for_each(|kept| kept.put(&mut words));
     for v in ran.latencies.iter_recorded() {
         words.extend([v.value_iterated_to(), v.count_since_last_iteration()]);
     }
-    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-    let mut to = std::io::stdout().lock();
-    to.write_all(&bytes).and_then(|()| to.flush()).map_err(|e| format!("nobody listens: {e}"))
+    words.iter().flat_map(|w| w.to_le_bytes()).collect()
 }
 
 /// Decodes the report of a child.
-fn taken(bytes: &[u8]) -> Result<PartResult, String> {
+pub(super) fn taken(bytes: &[u8]) -> Result<PartResult, String> {
     let word = |chunk: &[u8]| u64::from_le_bytes(chunk.try_into().expect("eight bytes"));
     let mut words = bytes.chunks_exact(8).map(word);
     read(&mut words).ok_or_else(|| "a part left half of what came out".to_string())

@@ -6,7 +6,8 @@ use crate::bench::bursts::BurstMedium;
 use crate::bench::ycsb::StoreKind;
 use crate::bench::{
     self, BenchLoad, BenchPlan, DestinationChoice, HostMachine, ReportRow, STOPPED,
-    line_one_way_ns, report, run_part, run_shared, run_simulated, wire, workload_ranking,
+    line_one_way_ns, message_groups, report, run_part, run_shared, run_simulated, wire,
+    workload_ranking,
 };
 use amcast_core::entry::{MediumKind, ProtocolProcess};
 use amcast_core::{Capability, Entry, Gid, Span};
@@ -153,6 +154,9 @@ pub struct BenchArgs {
     /// Be one process of a measurement of bursts
     #[arg(long, hide = true)]
     member: bool,
+    /// Be a group, or a client, of a measurement of a protocol with one process a group
+    #[arg(long, hide = true)]
+    group_member: bool,
     /// Be one process of a measurement on hosts of their own
     #[arg(long, hide = true)]
     lan_member: bool,
@@ -221,6 +225,9 @@ fn counts(text: &str) -> Result<CountList, String> {
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     if args.member {
         return crate::bench::bursts::run_member().map_err(Failure::Failed);
+    }
+    if args.group_member {
+        return crate::bench::message_groups::run_member().map_err(Failure::Failed);
     }
     if args.lan_member {
         return crate::bench::lan::run_member().map_err(Failure::Failed);
@@ -403,10 +410,8 @@ impl BenchArgs {
         {
             return misuse(format!("{missing}: measure it with --medium tcp"));
         }
-        if let Err(missing) = entry.require(Capability::SendingReplicas) {
-            return misuse(format!(
-                "{missing}, and over a network none are measured: measure it with --medium sim"
-            ));
+        if sends_by_clients(entry) {
+            return self.check_groups(wire);
         }
         if self.clients.is_some() || self.sweep || self.threads.is_some() || self.pin {
             return misuse(
@@ -417,6 +422,26 @@ impl BenchArgs {
         }
         if self.senders.is_some_and(|n| n == 0 || n > self.replicas.unwrap_or(3)) {
             return misuse("--senders: give 1 to as many as there are --replicas".to_string());
+        }
+        Ok(())
+    }
+
+    /// Checks what only goes for a process a group and one for each client.
+    fn check_groups(&self, wire: BurstMedium) -> Result<(), Failure> {
+        let misuse = |why: &str| Err(Failure::Misuse(why.to_string()));
+        if wire == BurstMedium::Udp {
+            return misuse("clients are measured over streams: measure it with --medium tcp");
+        }
+        if self.senders.is_some() || self.early || self.rate.is_some() {
+            return misuse(
+                "clients multicast, with some on the way: give --clients and --outstanding, and no --senders, --early or \
+                 --rate",
+            );
+        }
+        if self.sweep || self.threads.is_some() || self.pin {
+            return misuse(
+                "each group and each client is a process of its own: give no --sweep, --threads or --pin",
+            );
         }
         Ok(())
     }
@@ -545,6 +570,11 @@ impl BenchArgs {
             set: self.set.clone(),
             load,
         };
+        let by_clients = plan.entry().is_some_and(sends_by_clients);
+        if self.medium.wire().is_some() && by_clients {
+            plan.load.threads = plan.groups * replicas + clients;
+            return message_groups::completed(plan);
+        }
         if let Some(wire) = self.medium.wire() {
             plan.clients = 0;
             plan.load.threads = replicas;
@@ -604,6 +634,9 @@ impl BenchArgs {
         let config = plan.config(entry).map_err(|e| e.to_string())?;
         let measured = match self.medium {
             BenchMedium::Shm | BenchMedium::TcpMemory => run_shared(entry, &config, plan)?,
+            BenchMedium::Tcp | BenchMedium::Udp if sends_by_clients(entry) => {
+                message_groups::run(entry, plan)?
+            }
             BenchMedium::Tcp | BenchMedium::Udp => {
                 let base = self.data.clone().unwrap_or_else(std::env::temp_dir);
                 wire::run(&config, plan, &base)?
@@ -623,6 +656,11 @@ impl BenchArgs {
         }
         Ok(measured)
     }
+}
+
+/// Whether clients multicast, and no replicas.
+fn sends_by_clients(entry: &dyn Entry) -> bool {
+    entry.require(Capability::SendingReplicas).is_err()
 }
 
 /// The part of a row's plan that distinguishes it from the others.

@@ -17,6 +17,7 @@ mod rings;
 mod sizes;
 mod stores;
 mod toto;
+mod tram;
 mod versus;
 mod wide;
 mod witness;
@@ -66,6 +67,41 @@ struct Experiment {
 
 /// All that can be made anew, by paper.
 const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        id: "tram-fig2",
+        title: "TRAM: the latency of writes to several targets, simulated and on this machine (figure 2)",
+        run: tram::writes,
+    },
+    Experiment {
+        id: "tram-fig5",
+        title: "TRAM beside RamCast, uniform destinations, simulated and on this machine (figure 5)",
+        run: tram::uniform,
+    },
+    Experiment {
+        id: "tram-fig6",
+        title: "TRAM beside RamCast, neighbouring groups, simulated and on this machine (figure 6)",
+        run: tram::neighbouring,
+    },
+    Experiment {
+        id: "tram-fig7",
+        title: "TRAM beside RamCast, the size of payloads, simulated and on this machine (figure 7)",
+        run: tram::payload,
+    },
+    Experiment {
+        id: "tram-fig8",
+        title: "TRAM: latency against the number of replicas, simulated and on this machine (figure 8)",
+        run: tram::replicas,
+    },
+    Experiment {
+        id: "tram-fig9",
+        title: "TRAM and RamCast over memory beside ByzCast and Skeen over TCP (figure 9)",
+        run: tram::messages,
+    },
+    Experiment {
+        id: "tram-tab1",
+        title: "TRAM: all groups change leaders at once, simulated and on this machine (table 1)",
+        run: tram::leaders,
+    },
     Experiment {
         id: "to-table3",
         title: "Total order: the specification that each protocol enforces (table 3)",
@@ -221,6 +257,18 @@ struct ReproduceSession<'a> {
 }
 
 impl ReproduceSession<'_> {
+    /// One that is quick, for tests.
+    #[cfg(test)]
+    fn quick(out: &Path) -> ReproduceSession<'_> {
+        ReproduceSession {
+            out,
+            quick: true,
+            rivals: false,
+            bursts: OnceCell::new(),
+            votes: toto::VotedRuns::default(),
+        }
+    }
+
     /// A directory for files of experiment `id`, beside the page.
     fn directory(&self, id: &str) -> Result<PathBuf, Failure> {
         let path = self.out.join(id);
