@@ -43,8 +43,9 @@ use retransmission::PeerChannel;
 use ring::{LinkMessage, RingArrivals};
 
 /// Bytes of casts and messages that become datagrams in one round, about: the carrier says between two rounds whether it has
-/// room for more.
-const ROUND_BYTES: usize = 32 << 10;
+/// room for more. A link of a gigabit a second carries as many in a millisecond, which is as long as a round of a loop that shares
+/// its core may be; a carrier holds twice as many, however low its rate is.
+const ROUND_BYTES: usize = 128 << 10;
 
 /// The bytes of casts and messages that become datagrams in the present round.
 #[derive(Clone, Copy, Debug, Default)]
