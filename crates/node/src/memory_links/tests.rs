@@ -1,9 +1,14 @@
 //! The suite of the medium over real connections: processes on nodes of their own, whose rounds this thread runs.
 
 use super::*;
-use amcast_core::memory::{MemoryOutput, RegionWindow};
+use amcast_core::memory::{
+    AccessOutcome, LINE_WORDS, LineRange, LineStamp, MemoryInput, MemoryOutput, RegionId,
+    RegionSpec, RegionWindow, WriteSource,
+};
+use amcast_core::step::Ticket;
 use amcast_memory::conformance::{MemoryEvent, MemoryFabric, SUITE, shape};
 use amcast_memory::{ClusterId, MappedCarrier, StartOptions};
+use std::sync::atomic::AtomicU64;
 
 /// How long a connection may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -181,4 +186,96 @@ fn processes_are_where_their_nodes_are_and_client_places_are_dealt_in_turn() {
     assert_eq!(map.node_of[layout.reply_rings(1).index()], 1);
     assert_eq!((map.near, map.places), (vec![2], vec![0, 1, 2, 0]));
     assert_eq!(at(0, [1, 1, 3]).near, [0, 1], "nodes of one host share its memory");
+}
+
+/// A writer of a region on another host, which writes all of it as fast as it is answered until it is to stop. Each write
+/// has the next number. It takes the agent a while to store so many lines, so that revocations come in the middle.
+fn write_on(mut writer: MappedCarrier, written: &AtomicU64, stop: &AtomicBool) {
+    let (mut next, mut answered) = (1, 0);
+    while !stop.load(Ordering::Relaxed) {
+        if next - answered <= WINDOW {
+            writer.post(&[MemoryOutput::Write {
+                to: Pid(0),
+                region: RegionId(0),
+                at: 0,
+                source: WriteSource::Made {
+                    head: [next; LINE_WORDS],
+                    stamp: LineStamp(next),
+                    rest: LineRange { region: RegionId(0), at: 0, count: LINES - 1 },
+                },
+                ticket: Some(Ticket(next)),
+                bell: false,
+            }]);
+            next += 1;
+        }
+        writer.begin_round();
+        while let Some((_, input)) = writer.next_input() {
+            let MemoryInput::Done(Ticket(number), outcome) = input else { continue };
+            answered = number;
+            if outcome == AccessOutcome::Written {
+                written.store(number, Ordering::Release);
+            }
+        }
+    }
+}
+
+/// Has the writer stop when it is dropped.
+struct StopsWriter<'a>(&'a AtomicBool);
+
+impl Drop for StopsWriter<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Writes that the writer has under way at most.
+const WINDOW: u64 = 4;
+const LINES: u32 = 4096;
+
+#[test]
+fn nothing_lands_in_a_revoked_region_while_its_writer_continues() {
+    let _limit = amcast_test_policy::time_limit();
+    let ports = crate::ports::free(2, &[]).expect("there are ports");
+    let addresses: Vec<SocketAddr> =
+        ports.into_iter().map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
+    let node = |here: usize| {
+        let (node_of, near) = (vec![0, 1], vec![here]);
+        let places = Vec::new();
+        let map = RemoteMap { here, nodes: 2, node_of, near, places, first_incarnation: 0 };
+        let directory = Directory::heap(ClusterId(1), 2, 0).expect("made");
+        MemoryLinks::between(directory, (map, here as u64 + 1), 7, &addresses).expect("it runs")
+    };
+    let ((here, _owners), (there, _writers)) = (node(0), node(1));
+    let specs = [RegionSpec { name: "log", lines: LINES, writer: Pid(1), guarded: true }];
+    let mut owner = here.start(Pid(0), &specs, StartOptions::default()).expect("started");
+    let own = [RegionSpec { name: "own", lines: LINES, writer: Pid(1), guarded: false }];
+    let writer = there.start(Pid(1), &own, StartOptions::default()).expect("started");
+    let (written, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        // Dropped also where an assertion fails: the scope waits for the writer.
+        let _stops = StopsWriter(&stop);
+        scope.spawn(|| write_on(writer, &written, &stop));
+        let mut before = 0;
+        for round in 0..400 {
+            owner.post(&[MemoryOutput::Allow(RegionId(0))]);
+            let begun = Instant::now();
+            while written.load(Ordering::Acquire) <= before {
+                assert!(begun.elapsed() < PATIENCE, "round {round}: nothing is written");
+                std::thread::yield_now();
+            }
+            // At another moment of what the agent does in each round.
+            (0..round % 50 * 400).for_each(|_| core::hint::spin_loop());
+            owner.post(&[MemoryOutput::Revoke(RegionId(0))]);
+            let stamps = || -> Vec<u64> {
+                let lines = owner.window().region(RegionId(0)).iter();
+                lines.map(|line| line.stamp().0).collect()
+            };
+            let seen = stamps();
+            (0..100).for_each(|_| std::thread::yield_now());
+            assert_eq!(stamps(), seen, "round {round}: a write landed after the revocation");
+            before = written.load(Ordering::Acquire);
+            let last = seen.into_iter().max().unwrap_or(0);
+            assert!(before <= last, "round {round}: {before} is written, and {last} is the last");
+        }
+    });
 }
