@@ -572,7 +572,6 @@ impl BenchArgs {
         };
         let by_clients = plan.entry().is_some_and(sends_by_clients);
         if self.medium.wire().is_some() && by_clients {
-            plan.load.threads = plan.groups * replicas + clients;
             return message_groups::completed(plan);
         }
         if let Some(wire) = self.medium.wire() {
@@ -606,6 +605,10 @@ impl BenchArgs {
             _ => plan,
         };
         let config = plan.config(entry).map_err(Failure::misuse)?;
+        let mut plan = plan;
+        if self.medium.wire().is_some() && sends_by_clients(entry) {
+            plan.load.threads = config.cluster().processes();
+        }
         let (groups, destinations) = (plan.groups, plan.load.destinations);
         if !(1..=groups).contains(&destinations) {
             let why = format!("--destinations {destinations}: give 1 to {groups}, the groups");

@@ -126,7 +126,7 @@ fn claims_of((place, what): (&str, &str), points: &[&TramPoint], loaded: bool) -
                      child; one of RamCast's sends it twice, and eight clients' ports carry the rest."
                 }
                 _ => {
-                    "Here a payload costs the copies that two cores make, not a port, and TRAM still makes fewer."
+                    "Here a payload costs the copies that two cores make, and no port: the steps of RamCast's exchange still count at 16 kB."
                 }
             },
         ),

@@ -43,7 +43,7 @@ pub(in crate::commands::reproduce) fn run(
             let mine = points.iter().filter(move |p| p.medium == medium && p.destinations == n);
             let at = |p: &TramPoint| (p.replicas as f64, p.latency_us.median);
             let points = line_of(mine, &SIMPLE.name(), at).points;
-            ChartLine { name: format!("{n} destinations"), points }
+            ChartLine { name: format!("{n} destination groups"), points }
         };
         let drawn: Vec<ChartLine> = (1..=GROUPS).map(of).collect();
         let title = format!("latency against replicas, simple tree, {place}");

@@ -74,7 +74,8 @@ fn claims(where_: &str, costs: &[WriteCost]) -> Vec<PaperClaim> {
                 worst * 100.0
             ),
             worst <= STRAIGHT,
-            "",
+            "The core that looks at the targets comes round to each line the sooner, the fewer there are, and takes it from the \
+             writer; and the machine is shared with others.",
         ),
         claim(
             format!("{where_}: awaited together, the latency is significantly lower"),
