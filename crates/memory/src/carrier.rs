@@ -206,13 +206,14 @@ impl MappedCarrier {
     /// that started anew, then a poll, and then, once, the answers to what was posted in this
     /// round. Leftovers of the last round are given first.
     pub fn begin_round(&mut self) {
-        self.collect();
-        self.turn_over();
         if self.fresh_told == self.fresh.len() {
             self.fresh.clear();
             self.fresh_told = 0;
             self.peers.look(&mut self.fresh);
         }
+        // Behind the look: outcomes of an incarnation are there before the next one is seen.
+        self.collect();
+        self.turn_over();
         (self.poll_due, self.answer_due) = (true, true);
     }
 

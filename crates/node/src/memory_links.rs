@@ -54,6 +54,10 @@ fn silence(suspect: Option<Span>) -> Span {
 const SLEEP_MAX: Span = Span::millis(100);
 
 /// How often the state for people is brought up to date.
+/// A node that answers none of the accesses that its system took for so long does not run, and its connection is ended: what is on
+/// the way to it is lost then, and nobody waits for it. A system takes megabytes for a process that is stopped.
+const STALLED_AFTER: Duration = Duration::from_secs(3);
+
 const PUBLISH_EVERY: Duration = Duration::from_millis(50);
 
 /// How often it is looked whether a process of another node on this host has died.
@@ -324,6 +328,8 @@ struct LinksLoop {
     shares: bool,
     publish_at: Instant,
     clean_at: Instant,
+    /// By node: its oldest access that was sent and is not answered, and since when that is the oldest.
+    oldest: Vec<Option<(u64, Instant)>>,
 }
 
 /// The connections as the agent sees them.
@@ -359,6 +365,7 @@ impl LinksLoop {
             directory,
             publish_at: Instant::now(),
             clean_at: Instant::now(),
+            oldest: Vec::new(),
         }
     }
 
@@ -376,6 +383,7 @@ impl LinksLoop {
             if now >= self.publish_at {
                 self.publish_at = now + PUBLISH_EVERY;
                 self.publish();
+                self.end_stalled(now);
             }
             if self.shares && now >= self.clean_at {
                 self.clean_at = now + CLEAN_EVERY;
@@ -390,11 +398,16 @@ impl LinksLoop {
     fn round(&mut self) -> bool {
         let Self { agent, carrier, registry, .. } = self;
         let mut busy = false;
+        let is_wrong = |wrong: &[(usize, RemoteFault)], node: Pid| {
+            wrong.iter().any(|(of, _)| *of == node.index())
+        };
         let (mut up, mut wrong) = (Vec::new(), Vec::new());
         carrier.begin_round();
         while let Some(input) = carrier.next_input() {
             busy = true;
             match input {
+                // Behind a frame that was not taken nothing else is: it would leave a gap.
+                MessageInput::From(node, _) if is_wrong(&wrong, node) => {}
                 MessageInput::From(node, frame) => {
                     if let Err(why) = agent.frame(node.index(), frame) {
                         wrong.push((node.index(), why));
@@ -420,6 +433,23 @@ impl LinksLoop {
         busy |= agent.flush(&mut LinkSink(carrier));
         carrier.flush();
         busy
+    }
+
+    /// Ends the connections to nodes that answer nothing.
+    fn end_stalled(&mut self, now: Instant) {
+        let Some(remote) = self.directory.remote() else { return };
+        self.oldest.resize(self.registry.known.len(), None);
+        for (node, oldest) in self.oldest.iter_mut().enumerate() {
+            let sent = remote.oldest_sent(node);
+            let since =
+                oldest.filter(|(number, _)| sent == Some(*number)).map_or(now, |(_, at)| at);
+            *oldest = sent.map(|number| (number, since));
+            if oldest.is_some() && now.duration_since(since) >= STALLED_AFTER {
+                self.agent.down(node);
+                LinkSink(&mut self.carrier).end(node, RemoteFault::Stalled(STALLED_AFTER));
+                *oldest = None;
+            }
+        }
     }
 
     /// Brings the state for the loop and for people up to date, and takes in what they want.

@@ -24,6 +24,7 @@ use crate::reply_sink::{ReplySink, is_of};
 use crate::resources::Resources;
 use crate::skips::NodeSkips;
 use crate::state_transfer::{StateFetch, sources};
+use amcast_core::entry::MediumKind;
 use amcast_core::step::ProtocolStatus;
 use amcast_core::{Config, Entry, Gid, GroupSet, MsgId, Pid, Senders, Span, Submission, Time};
 use amcast_memory::{Idle, Idler, Pause, shorten_turns};
@@ -99,6 +100,8 @@ pub struct Node<A: Application> {
     /// Whether the system wakes the loop, for what comes on sockets.
     woken: bool,
     idler: Idler,
+    /// The medium of its protocol.
+    medium: MediumKind,
     /// Held as long as the node lives, where no shared memory tells that it does.
     life: Option<IncarnationLock>,
     /// Its data directory and its disk, if they outlast it.
@@ -254,6 +257,7 @@ impl<A: Application> Node<A> {
             mover,
             woken,
             idler,
+            medium: options.entry.about().medium,
             life,
             kept,
             keeping,
@@ -457,7 +461,9 @@ impl<A: Application> Node<A> {
     /// second process of its name, and this one waits.
     fn live_later(&mut self, dismissal: &Dismissal) -> Result<(), NodeError> {
         let is_new = self.replicas.not_met().len() + 1 == self.host.cluster.replicas();
-        let Some(life) = self.life.as_mut().filter(|_| is_new) else { return Ok(()) };
+        // Over messages a second process of its name is refused for good, and the first one stays.
+        let may = is_new && self.medium == MediumKind::Memory;
+        let Some(life) = self.life.as_mut().filter(|_| may) else { return Ok(()) };
         if dismissal.why != ConnectionRefusal::Old {
             return Ok(());
         }

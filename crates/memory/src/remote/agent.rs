@@ -14,6 +14,7 @@ use amcast_core::id::Pid;
 use amcast_core::memory::{CacheLine, LineStamp};
 use core::fmt;
 use core::sync::atomic::AtomicU64;
+use core::time::Duration;
 
 /// Why the connection to a node is to be ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,6 +25,10 @@ pub enum RemoteFault {
     Foreign(Pid),
     /// So much waited for the node that it was dropped.
     Overflow,
+    /// The memory of a process of this node could not be mapped for its accesses, which are sent again.
+    NoRoom(Pid),
+    /// It has answered no access for so long, though its system takes them: it does not run.
+    Stalled(Duration),
 }
 
 impl fmt::Display for RemoteFault {
@@ -41,6 +46,15 @@ impl fmt::Display for RemoteFault {
                 f,
                 "over {} MB waited for it, and were dropped: it will have to begin anew",
                 super::QUEUE_BYTES_MAX >> 20
+            ),
+            Self::NoRoom(pid) => write!(
+                f,
+                "the memory of {pid:?} cannot be mapped for its accesses; look at the limits of open files and memory"
+            ),
+            Self::Stalled(silence) => write!(
+                f,
+                "it has answered no access for {} s, though its system takes them",
+                silence.as_secs()
             ),
         }
     }
@@ -310,6 +324,10 @@ impl MemoryAgent {
             // It was carried out before the connection that brought it was lost.
             return Ok(());
         }
+        if !self.can_reach(to, access.head.to.incarnation) {
+            return Err(RemoteFault::NoRoom(to));
+        }
+        let writer = &mut self.writers[node];
         writer.applied = number;
         let fate = if access.head.is_read {
             match self.read(node, &access, number) {
@@ -330,6 +348,22 @@ impl MemoryAgent {
             ring_later(&mut self.rings, to);
         }
         Ok(())
+    }
+
+    /// Whether the memory of a process of this node is mapped here, or is gone. Memory that lives and cannot be mapped now may be
+    /// mapped later: an access that it missed meanwhile would be a gap that nobody learns of.
+    fn can_reach(&mut self, pid: Pid, incarnation: u64) -> bool {
+        let lives =
+            |directory: &Directory| incarnation != 0 && directory.layout().live(pid) == incarnation;
+        let is_mapped = self.mapped[pid.index()].as_ref().is_some_and(|(of, _)| *of == incarnation);
+        if is_mapped || !lives(&self.directory) {
+            return true;
+        }
+        match self.directory.open_peer(pid, incarnation) {
+            Ok(layout) => self.mapped[pid.index()] = Some((incarnation, layout)),
+            Err(why) => return why.is_gone() || !lives(&self.directory),
+        }
+        true
     }
 
     /// The memory of a process of this node in that incarnation, if it is in it.
@@ -410,11 +444,12 @@ impl MemoryAgent {
     /// Ends a round: rings bells, tells outcomes and incarnations, and hands over what carriers have posted. Returns
     /// whether there was anything.
     pub fn flush(&mut self, to: &mut dyn FrameSink) -> bool {
-        self.look();
         self.ring();
         for node in 0..self.writers.len() {
             self.tell_outcomes(node, self.writers[node].applied);
         }
+        // Behind the outcomes of accesses to memory that ended meanwhile.
+        self.look();
         let mut any = !self.out.ends.is_empty();
         let mut begin = 0;
         for &(node, end) in &self.out.ends {

@@ -110,6 +110,12 @@ impl RemoteLink {
         self.bytes.len() - self.head
     }
 
+    /// The oldest access that was handed over and is not answered.
+    pub(super) fn oldest_sent(&self) -> Option<u64> {
+        let access = self.queue.front().filter(|_| self.open && self.sent.0 > 0);
+        access.map(|access| access.number)
+    }
+
     pub(super) const fn is_open(&self) -> bool {
         self.open
     }

@@ -215,6 +215,11 @@ impl RemoteMemory {
         self.link(node).backlog()
     }
 
+    /// The number of the oldest access that was handed over to a node's connection and is not answered.
+    pub fn oldest_sent(&self, node: usize) -> Option<u64> {
+        self.link(node).oldest_sent()
+    }
+
     /// Whether the connection to a node is open for accesses.
     pub fn is_open(&self, node: usize) -> bool {
         self.link(node).is_open()
