@@ -317,11 +317,14 @@ impl TrimmedIds {
         self.recent.bytes() + self.earlier.bytes()
     }
 
-    /// Forgets the earlier ones, and has the recent ones take their place, if these are more than their share.
+    /// Has the recent ones take the place of the earlier ones: of those that are settled, however few the recent ones
+    /// are, as the log has no room; and of none, once they are more than their share.
     fn forget(&mut self, bytes_max: usize, now: (u64, u64)) {
-        if self.recent.bytes() > bytes_max / TRIMMED_SHARE
-            && (self.settled || self.earlier.ranges.is_empty())
-        {
+        let is_due = match self.earlier.ranges.is_empty() {
+            true => self.recent.bytes() > bytes_max / TRIMMED_SHARE,
+            false => self.settled,
+        };
+        if is_due {
             self.earlier = std::mem::take(&mut self.recent);
             (self.earlier_at, self.settled) = (now, false);
         }
