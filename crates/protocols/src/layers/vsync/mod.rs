@@ -436,7 +436,8 @@ where
     ) {
         self.group.now = now;
         let woken = matches!(input, Input::Wake);
-        if woken || matches!(input, Input::Medium(MessageInput::Backlog(_))) {
+        let has_room = |input: &Input<'_, Messages<VsyncPacket>>| matches!(input, Input::Medium(MessageInput::Backlog(backlog)) if backlog.has_room);
+        if woken || has_room(&input) {
             self.casts.begin_round(&self.group, &mut self.post);
         }
         let processes = self.group.settings.processes;
