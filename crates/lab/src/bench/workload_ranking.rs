@@ -7,7 +7,7 @@ use super::{BenchPlan, BenchResult, Spread, run_simulated_of};
 use amcast::choose::{self, MeasuredMedium, fitted_overlay, overlay_parents};
 use amcast_core::config::ParamKind;
 use amcast_core::entry::MediumKind;
-use amcast_core::{Config, Entry, Overlay, Property, RawConfig, Span};
+use amcast_core::{Assumption, Config, Entry, Overlay, Property, RawConfig, Span};
 use amcast_node::workload::{DestinationCount, RecordedWorkload};
 use amcast_sim::disk::DiskModel;
 use amcast_sim::{CarrierModel, CastPace, RunSettings};
@@ -54,6 +54,8 @@ pub struct WorkloadCandidate {
     pub overlay: Option<String>,
     /// Parameters that are not the usual ones.
     pub set: Vec<(String, String)>,
+    /// Whether it serves on when processes crash.
+    pub survives_crashes: bool,
 }
 
 /// A candidate and what was found.
@@ -62,6 +64,10 @@ pub struct RankedCandidate {
     /// The candidate.
     #[serde(flatten)]
     pub candidate: WorkloadCandidate,
+    /// Replicas of a group in these runs: fewer than asked for where it takes no more.
+    pub replicas: usize,
+    /// Processes that multicast.
+    pub senders: usize,
     /// The median latency of each round with one multicast of each sender on the way, in microseconds.
     pub latency_us: Vec<f64>,
     /// Multicasts a second of each round, with many on the way.
@@ -93,7 +99,7 @@ impl RankedCandidate {
     }
 }
 
-/// Ranks everything that can carry the workload: those that carry its rate first, then by latency, and those alike by throughput. `tell` hears of
+/// Ranks everything that can carry the workload: those that survive crashes and carry its rate first, then by latency, and those alike by throughput. `tell` hears of
 /// each candidate before it is run. A candidate that cannot run is omitted, and `tell` hears why.
 ///
 /// # Errors
@@ -114,7 +120,7 @@ pub fn ranked(
             }
         }
         all.sort_by(|a, b| {
-            let slow = |c: &RankedCandidate| !c.carries;
+            let slow = |c: &RankedCandidate| (!c.candidate.survives_crashes, !c.carries);
             let latency = |c: &RankedCandidate| c.latency().median;
             let carried = |c: &RankedCandidate| c.throughput().median;
             let faster = latency(a).total_cmp(&latency(b));
@@ -122,6 +128,7 @@ pub fn ranked(
         });
     };
     measured(candidates(workload, settings.medium), &mut all);
+    forget_trees(&mut all);
     let best = all.first().ok_or("no protocol can carry this workload over this medium")?;
     measured(tuned(&best.candidate), &mut all);
     Ok(all)
@@ -129,14 +136,22 @@ pub fn ranked(
 
 /// Adds a candidate, unless its tree or parameters make no difference: it ran as one of the same protocol did.
 fn add(one: RankedCandidate, all: &mut Vec<RankedCandidate>) {
-    let same = |known: &&mut RankedCandidate| {
+    let same = |known: &RankedCandidate| {
         known.candidate.protocol == one.candidate.protocol
             && (&known.latency_us, &known.per_second) == (&one.latency_us, &one.per_second)
     };
-    match all.iter_mut().find(same) {
-        Some(known) if known.candidate.set == one.candidate.set => known.candidate.overlay = None,
-        Some(_) => {}
-        None => all.push(one),
+    if !all.iter().any(same) {
+        all.push(one);
+    }
+}
+
+/// A protocol of which one candidate is left runs alike over every tree: its candidate names none.
+fn forget_trees(all: &mut [RankedCandidate]) {
+    let of = |protocol| move |one: &&RankedCandidate| one.candidate.protocol == protocol;
+    let alone = |one: &RankedCandidate| all.iter().filter(of(one.candidate.protocol)).count() == 1;
+    let alone: Vec<bool> = all.iter().map(alone).collect();
+    for (one, _) in all.iter_mut().zip(alone).filter(|(_, alone)| *alone) {
+        one.candidate.overlay = None;
     }
 }
 
@@ -179,7 +194,9 @@ fn candidates(
         let protocol = found.entry.name();
         // Groups on a tree's path take part: that is what such a promise bounds.
         let follows_tree = found.entry.about().promises.contains(&Property::PartiallyGenuine);
-        let of = |overlay| WorkloadCandidate { protocol, overlay, set: Vec::new() };
+        let survives_crashes = !found.entry.about().assumes.contains(&Assumption::NoCrash);
+        let of =
+            |overlay| WorkloadCandidate { protocol, overlay, set: Vec::new(), survives_crashes };
         match follows_tree {
             true => all.extend(trees.iter().cloned().map(|tree| of(Some(tree)))),
             false => all.push(of(None)),
@@ -223,7 +240,10 @@ fn measure(
     }
     let least = per_second.iter().copied().fold(f64::INFINITY, f64::min);
     let carries = workload.per_second().is_none_or(|rate| least >= rate * SPARE);
-    Ok(RankedCandidate { candidate, latency_us, per_second, carries })
+    let cluster = config.cluster();
+    let (replicas, clients) = (cluster.replicas(), cluster.clients());
+    let senders = if clients > 0 { clients } else { workload.groups * replicas };
+    Ok(RankedCandidate { candidate, replicas, senders, latency_us, per_second, carries })
 }
 
 fn run_settings(
@@ -332,8 +352,8 @@ mod tests {
             ranked.iter().filter(|one| one.candidate.protocol == "tram").collect();
         let tree = of_tram[0].candidate.overlay.as_deref().unwrap();
         assert!(tree.contains(','), "{tree} is a list of parents");
-        let others = || of_tram.iter().filter(|one| one.candidate.overlay.is_some()).skip(1);
-        assert!(others().count() >= 2 && others().all(|o| of_tram[0].rounds_ahead(o) == 2));
+        let others = &of_tram[1..];
+        assert!(!others.is_empty() && others.iter().all(|o| of_tram[0].rounds_ahead(o) == 2));
         assert!(ranked.iter().any(|one| one.candidate.protocol == "ramcast"));
         assert!(ranked.iter().all(|one| one.carries) && told.len() >= ranked.len());
     }

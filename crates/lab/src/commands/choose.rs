@@ -205,9 +205,12 @@ fn for_workload(args: &ChooseArgs) -> Result<(), Failure> {
     for (nth, one) in ranked.iter().enumerate() {
         let (latency, throughput) = (one.latency(), one.throughput());
         let slow = if one.carries { "" } else { "; too slow for the file's rate" };
+        let frail = if one.candidate.survives_crashes { "" } else { "; survives no crash" };
         let why = format!(
-            "{:.1} us ({:.1} to {:.1}) with one multicast of each sender on the way, {:.0} a second ({:.0} to \
+            "{} replicas a group, {} senders{frail}: {:.1} us ({:.1} to {:.1}) with one multicast of each sender on the way, {:.0} a second ({:.0} to \
              {:.0}) with many{slow}",
+            one.replicas,
+            one.senders,
             latency.median,
             latency.min,
             latency.max,
@@ -229,12 +232,15 @@ fn sureness(ranked: &[RankedCandidate]) -> String {
     let [first, second, ..] = ranked else {
         return "the only one that can carry it".to_string();
     };
+    if first.candidate.survives_crashes != second.candidate.survives_crashes {
+        return "the only one that survives crashes".to_string();
+    }
     if first.carries != second.carries {
         return "the only one that carries the file's rate with a quarter to spare".to_string();
     }
     let (ahead, rounds) = (first.rounds_ahead(second), first.latency_us.len());
     let percent = (second.latency().median / first.latency().median - 1.0) * 100.0;
-    let weight = match (ahead == rounds, percent >= 5.0 || percent == 0.0) {
+    let weight = match (ahead == rounds && rounds > 2, percent >= 5.0 || percent == 0.0) {
         (true, true) => "sure, as far as the simulator goes",
         (true, false) => "a small difference: measure both",
         (false, _) => "not sure: measure both",

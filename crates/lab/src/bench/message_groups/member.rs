@@ -194,6 +194,7 @@ impl MeasuredProcess {
         }
         if self.protocol.deadline().is_some_and(|(at, _)| at <= now) {
             self.step(now, Input::Wake);
+            busy = true;
         }
         if self.position > self.applied {
             self.applied = self.position;
@@ -207,7 +208,9 @@ impl MeasuredProcess {
         if busy {
             self.idler.busy();
         } else if self.idler.pause() == Pause::Park {
-            self.carrier.park(Some(SLEEP_MAX));
+            let deadline = self.protocol.deadline();
+            let until = deadline.map_or(SLEEP_MAX, |(at, _)| at.since(now).min(SLEEP_MAX));
+            self.carrier.park(Some(until));
         }
         now
     }

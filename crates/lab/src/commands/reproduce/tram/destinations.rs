@@ -411,7 +411,7 @@ impl DestinationResults {
                 "One core steps all replicas, so the replicas that TRAM spares are gained, and what it does at one time is not."
             }
             _ => {
-                "The costs of the machines are assumed; the table of posting costs shows how far this depends on them."
+                "The costs of the machines are assumed; the table of posting costs in tram-fig5 shows how far this depends on them."
             }
         }
     }
