@@ -245,6 +245,32 @@ fn a_merged_log_holds_what_its_components_held_and_takes_no_more_until_it_is_tri
 }
 
 #[test]
+fn a_merge_of_logs_that_trimmed_ids_fill_takes_appends_again_once_their_trims_have_settled() {
+    let states = [1, 2].map(|component| {
+        let mut state = PartitionLogState::default();
+        enter(&mut state, name(1, component));
+        let mut first = u64::from(component) * 1_000;
+        while append(&mut state, id(first, 1), b"v") != PartitionLogAnswer::Full {
+            run(&mut state, &PartitionLogCommand::Trim { through: id(first, 1) }.encode());
+            first += 1;
+        }
+        enter(&mut state, name(2, 0));
+        state
+    });
+    let mut both = merged(&states.each_ref());
+    assert!(both.trimmed.recent.bytes() > 600, "more than a log may hold: {both:?}");
+    // The earlier ones go first, and leave no room yet. The recent ones follow them, though none came after them.
+    for expected in [false, true] {
+        assert_eq!(append(&mut both, id(1, 1), b"v"), PartitionLogAnswer::Full, "not settled");
+        let executed = both.executed;
+        settle(&mut both, executed);
+        let answer = append(&mut both, id(1, 1), b"v");
+        assert_eq!(matches!(answer, PartitionLogAnswer::Appended(_)), expected, "{answer:?}");
+    }
+    assert!(both.bytes() <= 600, "{}", both.bytes());
+}
+
+#[test]
 fn a_state_reads_back_and_no_shortened_one_is_taken_for_it() {
     let [mut alone, pair] = parted();
     alone.trim(id(2, 1), 600);
