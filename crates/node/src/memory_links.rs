@@ -53,11 +53,11 @@ fn silence(suspect: Option<Span>) -> Span {
 /// The longest that the thread sleeps.
 const SLEEP_MAX: Span = Span::millis(100);
 
-/// How often the state for people is brought up to date.
 /// A node that answers none of the accesses that its system took for so long does not run, and its connection is ended: what is on
 /// the way to it is lost then, and nobody waits for it. A system takes megabytes for a process that is stopped.
 const STALLED_AFTER: Duration = Duration::from_secs(3);
 
+/// How often the state for people is brought up to date.
 const PUBLISH_EVERY: Duration = Duration::from_millis(50);
 
 /// How often it is looked whether a process of another node on this host has died.
@@ -336,9 +336,8 @@ struct LinksLoop {
 struct LinkSink<'a>(&'a mut Carrier);
 
 impl FrameSink for LinkSink<'_> {
-    fn takes(&self, node: usize, bytes: usize) -> bool {
-        let waits = self.0.backlog(Pid(node as u32));
-        waits == 0 || waits + bytes <= PACE_BYTES
+    fn room(&self, node: usize) -> usize {
+        PACE_BYTES.saturating_sub(self.0.backlog(Pid(node as u32)))
     }
 
     fn send(&mut self, node: usize, frame: &[u8]) {

@@ -5,6 +5,7 @@ use super::frames::{
     self, DENIED, LINE_BYTES, LOST, REFUSED, RemoteAccess, RemoteFrame, WORDS_LINES, WRITTEN,
 };
 use super::inbox::RemoteFate;
+use super::link::READS_BYTES_MAX;
 use crate::carrier::within;
 use crate::directory::Directory;
 use crate::doorbell;
@@ -62,13 +63,16 @@ impl fmt::Display for RemoteFault {
 
 /// Where frames go: the connections to the other nodes.
 pub trait FrameSink {
-    /// Whether the connection to a node takes so many bytes more for now.
-    fn takes(&self, node: usize, bytes: usize) -> bool;
+    /// How many bytes of accesses the connection to a node takes for now. It takes a frame that begins within them.
+    fn room(&self, node: usize) -> usize;
     /// Sends a frame to a node. It is lost if there is no connection.
     fn send(&mut self, node: usize, frame: &[u8]);
     /// Ends the connection to a node.
     fn end(&mut self, node: usize, why: RemoteFault);
 }
+
+/// How many bytes of accesses are copied out of a queue at a time: loops post to it meanwhile.
+const CHUNK_BYTES: usize = 64 << 10;
 
 /// The accesses of another node to memory here.
 #[derive(Default)]
@@ -81,6 +85,8 @@ struct RemoteWriter {
     told: u64,
     /// Outcomes that it is to receive.
     fates: Vec<(u64, u8)>,
+    /// Bytes of lines that it has asked for since it was answered last.
+    asked: usize,
     /// Whether the connection is open for accesses.
     open: bool,
     /// Whether there is a connection.
@@ -89,16 +95,28 @@ struct RemoteWriter {
 
 /// Frames that wait to be sent, one behind the other.
 #[derive(Default)]
-struct AgentFrames {
+pub(super) struct AgentFrames {
     bytes: Vec<u8>,
     /// For each the node and where it ends.
     ends: Vec<(usize, usize)>,
 }
 
 impl AgentFrames {
-    fn put(&mut self, node: usize, fill: impl FnOnce(&mut Vec<u8>)) {
+    pub(super) fn put(&mut self, node: usize, fill: impl FnOnce(&mut Vec<u8>)) {
         fill(&mut self.bytes);
         self.ends.push((node, self.bytes.len()));
+    }
+
+    /// Sends them all; whether there were any.
+    pub(super) fn send(&mut self, to: &mut dyn FrameSink) -> bool {
+        let mut begin = 0;
+        for &(node, end) in &self.ends {
+            to.send(node, &self.bytes[begin..end]);
+            begin = end;
+        }
+        self.bytes.clear();
+        self.ends.clear();
+        begin > 0
     }
 }
 
@@ -118,6 +136,8 @@ pub struct MemoryAgent {
     /// Processes whose bells are to be rung.
     rings: Vec<Pid>,
     out: AgentFrames,
+    /// Accesses that are handed over to a connection.
+    accesses: AgentFrames,
     /// The node that dropped accesses to this one.
     gap: Option<usize>,
     /// Accesses carried out, and those denied, lost or refused.
@@ -148,6 +168,7 @@ impl MemoryAgent {
             changes_seen: 0,
             rings: Vec::new(),
             out: AgentFrames::default(),
+            accesses: AgentFrames::default(),
             gap: None,
             counts: [0; 2],
         }
@@ -180,7 +201,7 @@ impl MemoryAgent {
     /// The connection to a node is gone, with everything that is on its way.
     pub fn down(&mut self, node: usize) {
         let writer = &mut self.writers[node];
-        (writer.open, writer.connected) = (false, false);
+        (writer.open, writer.connected, writer.asked) = (false, false, 0);
         writer.fates.clear();
         self.discard(node);
         let mut bells = Vec::new();
@@ -215,10 +236,12 @@ impl MemoryAgent {
         let right = match frame {
             RemoteFrame::Open { start, peer, oldest } => self.opens(node, [start, peer, oldest]),
             RemoteFrame::Opened { start, writer, applied } => {
-                if start != 0 && writer == self.memory.start() {
-                    self.memory.link(node).opened(start, applied);
+                let mut link = self.memory.link(node);
+                let is_right = start != 0 && !link.is_open();
+                if is_right && writer == self.memory.start() {
+                    link.opened(start, applied);
                 }
-                start != 0
+                is_right
             }
             RemoteFrame::Lives(all) => return self.hear_lives(node, all),
             RemoteFrame::Access { access, number, lines } => {
@@ -242,7 +265,8 @@ impl MemoryAgent {
     fn opens(&mut self, node: usize, [start, peer, oldest]: [u64; 3]) -> bool {
         let own = self.memory.start();
         let writer = &mut self.writers[node];
-        if start == 0 || !writer.connected {
+        // Once: outcomes that are owed to an open connection would be missing.
+        if start == 0 || !writer.connected || writer.open {
             return false;
         }
         if writer.start == start && peer == own {
@@ -328,6 +352,14 @@ impl MemoryAgent {
             return Err(RemoteFault::NoRoom(to));
         }
         let writer = &mut self.writers[node];
+        if access.head.is_read {
+            // A node that asks for no more than it may is answered from a buffer with a bound.
+            let before = writer.asked;
+            writer.asked += access.count as usize * LINE_BYTES;
+            if before > 0 && writer.asked > READS_BYTES_MAX {
+                return Err(RemoteFault::Malformed);
+            }
+        }
         writer.applied = number;
         let fate = if access.head.is_read {
             match self.read(node, &access, number) {
@@ -450,25 +482,33 @@ impl MemoryAgent {
         }
         // Behind the outcomes of accesses to memory that ended meanwhile.
         self.look();
-        let mut any = !self.out.ends.is_empty();
-        let mut begin = 0;
-        for &(node, end) in &self.out.ends {
-            to.send(node, &self.out.bytes[begin..end]);
-            begin = end;
-        }
-        self.out.bytes.clear();
-        self.out.ends.clear();
+        let mut any = self.out.send(to);
         for node in 0..self.writers.len() {
-            let mut link = self.memory.link(node);
-            if link.take_overflow() {
-                drop(link);
+            self.writers[node].asked = 0;
+            if self.memory.link(node).take_overflow() {
                 self.down(node);
+                // Loops of several processes may have lost accesses, and one of them noticed.
+                self.directory.ring_all();
                 to.end(node, RemoteFault::Overflow);
                 continue;
             }
-            any |= link.hand_over(node, to);
+            any |= self.hand_over(node, to);
         }
         any
+    }
+
+    /// Hands over what carriers have posted for a node, as long as its connection takes it; whether there was anything. No queue
+    /// is locked while a socket is written to.
+    fn hand_over(&mut self, node: usize, to: &mut dyn FrameSink) -> bool {
+        let mut any = false;
+        loop {
+            let room = to.room(node).min(CHUNK_BYTES);
+            self.memory.link(node).hand_over((node, room), &mut self.accesses);
+            if !self.accesses.send(to) {
+                return any;
+            }
+            any = true;
+        }
     }
 
     /// Lets go of memory of processes that ended, and tells the others who lives.

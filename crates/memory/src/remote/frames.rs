@@ -33,8 +33,9 @@ pub(super) const ACCESS_BYTES: usize = 1 + 1 + 2 + 4 * 4 + 2 * 8;
 /// Lines of one frame of an answer to a read.
 pub(super) const WORDS_LINES: usize = 1 << 12;
 
-/// Where the flags of an access are.
+/// Where the flags of an access are, and its count of lines.
 pub(super) const FLAGS_AT: usize = 1;
+pub(super) const COUNT_AT: usize = 16;
 
 pub(super) const WANTS: u8 = 1;
 pub(super) const BELL: u8 = 2;

@@ -1,8 +1,9 @@
 //! The accesses of a node to another one: numbered, kept until they are answered, and sent again on the next connection.
 
-use super::agent::FrameSink;
+use super::agent::AgentFrames;
 use super::frames::{
-    ACCESS_BYTES, BELL, DENIED, FLAGS_AT, LOST, REFUSED, RemoteAccess, WRITTEN, encode_open,
+    ACCESS_BYTES, BELL, COUNT_AT, DENIED, FLAGS_AT, LINE_BYTES, LOST, REFUSED, RemoteAccess,
+    WRITTEN, encode_open,
 };
 use super::inbox::RemoteFate;
 use amcast_core::id::Pid;
@@ -12,6 +13,9 @@ use std::collections::{HashMap, VecDeque};
 
 /// How many bytes of accesses to one node may wait for it and for its answers.
 pub const QUEUE_BYTES_MAX: usize = 128 << 20;
+
+/// How many bytes of lines a node may be asked for before it has answered. A longer read is asked for by itself.
+pub(super) const READS_BYTES_MAX: usize = 8 << 20;
 
 /// Above this much that was answered and still lies in front, the queue moves up.
 const ANSWERED_MAX: usize = 256 << 10;
@@ -43,6 +47,13 @@ struct PendingAccess {
     reads: Option<u32>,
 }
 
+impl PendingAccess {
+    /// Bytes of the lines that are to come.
+    fn awaits(&self) -> usize {
+        self.reads.map_or(0, |lines| lines as usize * LINE_BYTES)
+    }
+}
+
 /// The last write to a region since the connection was lost.
 struct LatestWrite {
     lines: (u32, u32),
@@ -63,8 +74,12 @@ pub(crate) struct RemoteLink {
     /// The frames of the queue, one behind the other; those before `head` are answered.
     bytes: Vec<u8>,
     head: usize,
+    /// Bytes of the frames of the queue.
+    queued: usize,
     /// How many of the queue were handed over on this connection, and their bytes.
     sent: (usize, usize),
+    /// Bytes of lines that these are to bring.
+    awaited: usize,
     /// By owner and region, while there is no connection.
     latest: HashMap<(Pid, RegionId), LatestWrite>,
     /// Words of the read that is being answered.
@@ -86,7 +101,9 @@ impl RemoteLink {
             queue: VecDeque::new(),
             bytes: Vec::new(),
             head: 0,
+            queued: 0,
             sent: (0, 0),
+            awaited: 0,
             latest: HashMap::new(),
             words: Vec::new(),
             overflowed: false,
@@ -107,7 +124,7 @@ impl RemoteLink {
     }
 
     pub(super) fn backlog(&self) -> usize {
-        self.bytes.len() - self.head
+        self.queued
     }
 
     /// The oldest access that was handed over and is not answered.
@@ -145,6 +162,8 @@ impl RemoteLink {
             self.next += 1;
             return Posted::Lost;
         }
+        // A `fill` that panicked has left a part of a frame.
+        self.bytes.truncate(self.head + self.queued);
         let begin = self.bytes.len();
         // Without a connection the outcome is known: nobody waits for another one.
         access.head.wants &= self.open;
@@ -158,6 +177,7 @@ impl RemoteLink {
         let (number, bytes) = (self.next, access.bytes());
         let reads = access.head.is_read.then_some(access.count);
         self.queue.push_back(PendingAccess { number, bytes, from, ticket, reads });
+        self.queued += bytes;
         self.next += 1;
         if self.open { Posted::Queued } else { Posted::Lost }
     }
@@ -195,16 +215,24 @@ impl RemoteLink {
         self.bytes.clear();
         self.bytes.shrink_to(ANSWERED_MAX);
         self.latest.clear();
-        (self.head, self.sent) = (0, (0, 0));
+        (self.head, self.queued) = (0, 0);
+        (self.sent, self.awaited) = ((0, 0), 0);
     }
 
     /// The connection is gone, or is not to be used: what is not answered is lost, and stays in the queue.
     pub(super) fn lose(&mut self, lost: OnLost<'_>) {
         self.open = false;
-        self.sent = (0, 0);
+        (self.sent, self.awaited) = ((0, 0), 0);
         self.words.clear();
         self.latest.clear();
+        let mut begin = self.head;
         for access in &mut self.queue {
+            if access.reads.is_some() {
+                // Its number stays in the row, and nobody wants its lines any more.
+                access.reads = Some(0);
+                self.bytes[begin + COUNT_AT..][..4].fill(0);
+            }
+            begin += access.bytes;
             if let Some(ticket) = access.ticket.take() {
                 lost(access.from.0, access.from.1, ticket);
             }
@@ -228,30 +256,37 @@ impl RemoteLink {
             self.clear();
             self.session = Some(start);
         }
-        self.sent = (0, 0);
+        (self.sent, self.awaited) = ((0, 0), 0);
         self.latest.clear();
         (self.open, self.drops) = (true, false);
     }
 
-    /// Hands over what was not handed over on this connection to the node, as long as the connection takes it.
-    pub(super) fn hand_over(&mut self, node: usize, to: &mut dyn FrameSink) -> bool {
-        let mut any = false;
+    /// Copies what was not handed over on this connection to the node behind what is in `to`, as long as less than `room` bytes
+    /// of it are there. The caller sends them once it has let go of the queue.
+    pub(super) fn hand_over(&mut self, (node, room): (usize, usize), to: &mut AgentFrames) {
+        let before = self.sent.1;
         while let Some(access) = self.queue.get(self.sent.0).filter(|_| self.open) {
-            let begin = self.head + self.sent.1;
-            if !to.takes(node, access.bytes) {
+            let awaited = self.awaited + access.awaits();
+            let is_one_too_many = self.awaited > 0 && awaited > READS_BYTES_MAX;
+            if self.sent.1 - before >= room || (access.reads.is_some() && is_one_too_many) {
                 break;
             }
-            to.send(node, &self.bytes[begin..begin + access.bytes]);
+            let begin = self.head + self.sent.1;
+            let frame = &self.bytes[begin..begin + access.bytes];
+            to.put(node, |bytes| bytes.extend_from_slice(frame));
+            self.awaited = awaited;
             self.sent = (self.sent.0 + 1, self.sent.1 + access.bytes);
-            any = true;
         }
-        any
     }
 
     /// Takes the oldest access out.
     fn pop(&mut self) -> Option<PendingAccess> {
         let access = self.queue.pop_front()?;
         self.head += access.bytes;
+        self.queued -= access.bytes;
+        if self.sent.0 > 0 {
+            self.awaited -= access.awaits();
+        }
         self.sent = (self.sent.0.saturating_sub(1), self.sent.1.saturating_sub(access.bytes));
         if self.queue.is_empty() {
             self.bytes.clear();

@@ -1,11 +1,19 @@
 //! The queue of a node by itself: its bound, what takes the place of what, and what answers it believes.
 
-use super::frames::{self, AccessHead, RemoteAccess, RemoteFrame};
-use super::link::{Posted, RemoteLink};
-use super::{FrameSink, RemoteFate, RemoteFault, RemoteTarget, judge_frame};
+use super::agent::AgentFrames;
+use super::frames::{
+    self, AccessHead, LINE_BYTES, RemoteAccess, RemoteFrame, encode_open, encode_opened,
+};
+use super::link::{Posted, READS_BYTES_MAX, RemoteLink};
+use super::{
+    FrameSink, MemoryAgent, RemoteFate, RemoteFault, RemoteMap, RemoteMemory, RemoteTarget,
+    judge_frame,
+};
+use crate::{ClusterId, Directory, MappedCarrier, StartOptions};
 use amcast_core::id::Pid;
-use amcast_core::memory::RegionId;
+use amcast_core::memory::{RegionId, RegionSpec};
 use amcast_core::step::Ticket;
+use core::cell::Cell;
 
 const POSTER: (Pid, u64) = (Pid(7), 3);
 
@@ -29,33 +37,36 @@ fn post(link: &mut RemoteLink, access: RemoteAccess, n: u64) -> (Posted, Vec<u64
     (posted, lost)
 }
 
-/// Takes everything: the number of each access, and its first word.
-#[derive(Default)]
-struct AllFrames(Vec<(u64, u64)>);
+/// The accesses that would be sent now: the number of each, and its first word.
+fn sent(link: &mut RemoteLink) -> Vec<(u64, u64)> {
+    let mut all = AgentFrames::default();
+    link.hand_over((0, usize::MAX), &mut all);
+    let mut told = FramesSent(Vec::new());
+    all.send(&mut told);
+    told.0
+}
 
-impl FrameSink for AllFrames {
-    fn takes(&self, _: usize, _: usize) -> bool {
-        true
+/// Takes everything.
+struct FramesSent(Vec<(u64, u64)>);
+
+impl FrameSink for FramesSent {
+    fn room(&self, _: usize) -> usize {
+        usize::MAX
     }
 
     fn send(&mut self, _: usize, frame: &[u8]) {
         assert!(judge_frame(frame));
-        let Some(RemoteFrame::Access { number, lines, .. }) = frames::decode(frame) else {
+        let Some(RemoteFrame::Access { access, number, lines }) = frames::decode(frame) else {
             panic!("{frame:?}")
         };
-        self.0.push((number, frames::lines(lines).next().map_or(0, |line| line[0])));
+        // Of a read: how many lines it wants.
+        let first = frames::lines(lines).next().map_or(u64::from(access.count), |line| line[0]);
+        self.0.push((number, first));
     }
 
     fn end(&mut self, _: usize, why: RemoteFault) {
         panic!("{why}");
     }
-}
-
-/// The accesses that would be sent now.
-fn sent(link: &mut RemoteLink) -> Vec<(u64, u64)> {
-    let mut all = AllFrames::default();
-    link.hand_over(0, &mut all);
-    all.0
 }
 
 fn tickets(link: &mut RemoteLink, fates: &[(u64, u8)]) -> Option<Vec<(u64, RemoteFate)>> {
@@ -171,7 +182,7 @@ fn a_read_is_answered_once_all_its_words_are_there() {
     read.head.is_read = true;
     let posted = link.post(POSTER, Some(Ticket(4)), read, |_| {}, &mut |_, _, _| {});
     assert_eq!(posted, Posted::Queued);
-    assert_eq!(sent(&mut link), [(1, 0)]);
+    assert_eq!(sent(&mut link), [(1, 3)]);
     assert_eq!(tickets(&mut link, &[(1, 0)]), None, "a read is not written");
     let mut told = Vec::new();
     for (more, count) in [(true, 2), (false, 1)] {
@@ -185,11 +196,137 @@ fn a_read_is_answered_once_all_its_words_are_there() {
         let mut link = RemoteLink::new();
         link.opened(9, 0);
         link.post(POSTER, Some(Ticket(4)), read, |_| {}, &mut |_, _, _| {});
-        assert_eq!(sent(&mut link), [(1, 0)]);
+        assert_eq!(sent(&mut link), [(1, 3)]);
         let lines = (0..count).map(|i| [i; 8]);
         assert!(!link.words((1, more), lines, &mut |_, _, _, _| {}), "{count} lines in place of 3");
     }
     link.lose(&mut |_, _, _| panic!("it was answered"));
     let posted = link.post(POSTER, Some(Ticket(5)), read, |_| {}, &mut |_, _, _| {});
     assert_eq!(posted, Posted::Lost, "a read is not kept");
+}
+
+#[test]
+fn reads_wait_for_the_lines_of_those_before_them_and_lost_ones_ask_for_none() {
+    let mut link = RemoteLink::new();
+    link.opened(9, 0);
+    let lines = (READS_BYTES_MAX / LINE_BYTES) as u32;
+    let wants = |count| {
+        let mut read = access(0, 0, count);
+        read.head.is_read = true;
+        read
+    };
+    let counts = [2 * lines, 1, lines - 1, 1];
+    for count in counts {
+        let posted = link.post(POSTER, Some(Ticket(4)), wants(count), |_| {}, &mut |_, _, _| {});
+        assert_eq!(posted, Posted::Queued);
+    }
+    post(&mut link, access(0, 0, 1), 7);
+    assert_eq!(sent(&mut link), [(1, 2 * u64::from(lines))], "a long one by itself");
+    assert!(link.outcome(1, frames::REFUSED, &mut |_, _, _, _| {}));
+    assert_eq!(sent(&mut link), [(2, 1), (3, u64::from(lines) - 1)], "as many as there may be");
+    assert!(link.words((2, false), [[0; 8]].into_iter(), &mut |_, _, _, _| {}));
+    assert_eq!(sent(&mut link), [(4, 1), (5, 7)]);
+    let mut lost = 0;
+    link.lose(&mut |_, _, _| lost += 1);
+    assert_eq!(lost, 3);
+    link.opened(9, 2);
+    assert_eq!(sent(&mut link), [(3, 0), (4, 0), (5, 7)], "the numbers have no gap");
+}
+
+#[test]
+fn what_a_panic_leaves_of_a_frame_is_not_sent() {
+    let mut link = RemoteLink::new();
+    link.opened(9, 0);
+    post(&mut link, access(0, 0, 1), 1);
+    let half = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let fill = |bytes: &mut Vec<u8>| bytes.extend_from_slice(&[0; 32]);
+        link.post(POSTER, None, access(0, 0, 1), fill, &mut |_, _, _| {})
+    }));
+    assert!(half.is_err(), "half of a line is none");
+    post(&mut link, access(0, 0, 1), 2);
+    assert_eq!(sent(&mut link), [(1, 1), (2, 2)]);
+}
+
+/// The agent of a node, connected to another one that has one process, and what it has sent there.
+fn connected() -> (MemoryAgent, Directory, MappedCarrier) {
+    let specs = [RegionSpec { name: "lines", lines: 1 << 16, writer: Pid(1), guarded: false }];
+    let (node_of, near) = (vec![0, 1], vec![0]);
+    let map = RemoteMap { here: 0, nodes: 2, node_of, near, places: vec![], first_incarnation: 0 };
+    let directory = Directory::heap(ClusterId(1), 2, 0).expect("it is small");
+    let directory = directory.with_remote(RemoteMemory::new(map, 5));
+    let carrier = directory.start(Pid(0), &specs, StartOptions::default()).expect("it is small");
+    let mut agent = MemoryAgent::new(directory.clone());
+    agent.up(1);
+    (agent, directory, carrier)
+}
+
+fn hear(agent: &mut MemoryAgent, fill: impl Fn(&mut Vec<u8>)) -> Result<(), RemoteFault> {
+    let mut bytes = Vec::new();
+    fill(&mut bytes);
+    agent.frame(1, &bytes)
+}
+
+#[test]
+fn a_connection_is_opened_once_from_each_side() {
+    let (mut agent, _directory, _carrier) = connected();
+    let open = |bytes: &mut Vec<u8>| encode_open([9, 0, 1], bytes);
+    let opened = |bytes: &mut Vec<u8>| encode_opened([9, 5, 0], bytes);
+    assert_eq!([hear(&mut agent, open), hear(&mut agent, opened)], [Ok(()); 2]);
+    let malformed = Err(RemoteFault::Malformed);
+    assert_eq!([hear(&mut agent, open), hear(&mut agent, opened)], [malformed; 2]);
+    agent.up(1);
+    assert_eq!(
+        [hear(&mut agent, open), hear(&mut agent, opened)],
+        [Ok(()); 2],
+        "it is another one"
+    );
+}
+
+#[test]
+fn a_node_that_asks_for_more_lines_than_it_may_is_not_answered() {
+    let (mut agent, directory, _carrier) = connected();
+    let most = (READS_BYTES_MAX / LINE_BYTES) as u32;
+    let number = Cell::new(0);
+    let read = |agent: &mut MemoryAgent, count| {
+        number.set(number.get() + 1);
+        let mut read = access(0, 0, count);
+        let incarnation = directory.layout().live(Pid(0));
+        read.head.to = RemoteTarget { pid: Pid(0), incarnation, region: RegionId(0), at: 0 };
+        (read.head.is_read, read.head.from) = (true, Pid(1));
+        hear(agent, |bytes| read.encode(number.get(), bytes))
+    };
+    for before_it_is_answered in [false, true] {
+        hear(&mut agent, |bytes| encode_open([9, 0, 1], bytes)).expect("it opens");
+        for count in [1 << 16, most - (1 << 16)] {
+            assert_eq!(read(&mut agent, count), Ok(()), "as many as may be");
+        }
+        if before_it_is_answered {
+            assert_eq!(read(&mut agent, 1), Err(RemoteFault::Malformed));
+        } else {
+            let mut lines = LinesSent(0);
+            agent.flush(&mut lines);
+            assert_eq!(lines.0, most as usize);
+            assert_eq!(read(&mut agent, 1), Ok(()));
+            agent.up(1);
+        }
+    }
+}
+
+/// Counts the lines that are sent as answers to reads.
+struct LinesSent(usize);
+
+impl FrameSink for LinesSent {
+    fn room(&self, _: usize) -> usize {
+        usize::MAX
+    }
+
+    fn send(&mut self, _: usize, frame: &[u8]) {
+        if let Some(RemoteFrame::Words { lines, .. }) = frames::decode(frame) {
+            self.0 += frames::lines(lines).count();
+        }
+    }
+
+    fn end(&mut self, _: usize, why: RemoteFault) {
+        panic!("{why}");
+    }
 }

@@ -133,8 +133,8 @@ struct OneAccess {
 }
 
 impl FrameSink for OneAccess {
-    fn takes(&self, _: usize, _: usize) -> bool {
-        self.room > 0
+    fn room(&self, _: usize) -> usize {
+        self.room
     }
 
     fn send(&mut self, node: usize, frame: &[u8]) {
