@@ -249,10 +249,13 @@ fn what_a_panic_leaves_of_a_frame_is_not_sent() {
 
 /// The agent of a node, connected to another one that has one process, and what it has sent there.
 fn connected() -> (MemoryAgent, Directory, MappedCarrier) {
+    connected_in(Directory::heap(ClusterId(1), 2, 0).expect("it is small"))
+}
+
+fn connected_in(directory: Directory) -> (MemoryAgent, Directory, MappedCarrier) {
     let specs = [RegionSpec { name: "lines", lines: 1 << 16, writer: Pid(1), guarded: false }];
     let (node_of, near) = (vec![0, 1], vec![0]);
     let map = RemoteMap { here: 0, nodes: 2, node_of, near, places: vec![], first_incarnation: 0 };
-    let directory = Directory::heap(ClusterId(1), 2, 0).expect("it is small");
     let directory = directory.with_remote(RemoteMemory::new(map, 5));
     let carrier = directory.start(Pid(0), &specs, StartOptions::default()).expect("it is small");
     let mut agent = MemoryAgent::new(directory.clone());
@@ -329,4 +332,39 @@ impl FrameSink for LinesSent {
     fn end(&mut self, _: usize, why: RemoteFault) {
         panic!("{why}");
     }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "the interpreter maps no files")]
+fn memory_that_cannot_be_mapped_for_now_ends_the_connection_and_misses_no_access() {
+    let base = std::env::temp_dir().join(format!("amcast-no-room-{}", std::process::id()));
+    std::fs::create_dir_all(&base).expect("a directory can be made");
+    let directory = Directory::open(&base, ClusterId(1), 2, 0).expect("it is small");
+    let (mut agent, directory, carrier) = connected_in(directory);
+    let incarnation = directory.layout().live(Pid(0));
+    let file = base.join(format!("amcast-{:016x}", 1)).join(format!("p0.{incarnation}"));
+    let aside = file.with_extension("aside");
+    let write = |agent: &mut MemoryAgent, number: u64| {
+        let mut write = access(0, 0, 1);
+        write.head.to = RemoteTarget { pid: Pid(0), incarnation, region: RegionId(0), at: 0 };
+        write.head.from = Pid(1);
+        hear(agent, |bytes| {
+            write.encode(number, bytes);
+            (0..8).for_each(|_| bytes.extend_from_slice(&number.to_le_bytes()));
+        })
+    };
+    let stamp = || carrier.window().region(RegionId(0))[0].stamp().0;
+    let open = |bytes: &mut Vec<u8>| encode_open([9, 5, 1], bytes);
+    hear(&mut agent, open).expect("it opens");
+    // A directory in its place: the system finds it, and does not map it.
+    std::fs::rename(&file, &aside).expect("it is ours");
+    std::fs::create_dir(&file).expect("its name is free");
+    assert_eq!(write(&mut agent, 1), Err(RemoteFault::NoRoom(Pid(0))));
+    std::fs::remove_dir(&file).expect("it is empty");
+    std::fs::rename(&aside, &file).expect("it is ours");
+    agent.up(1);
+    hear(&mut agent, open).expect("it opens again");
+    assert_eq!((write(&mut agent, 1), stamp()), (Ok(()), 1));
+    drop(carrier);
+    let _ = std::fs::remove_dir_all(&base);
 }

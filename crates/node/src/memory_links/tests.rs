@@ -159,6 +159,45 @@ fn carriers_with_connections_between_them_keep_the_laws() {
 }
 
 #[test]
+fn a_node_that_is_stopped_is_waited_for_no_longer_and_misses_nothing_when_it_runs_again() {
+    let _limit = amcast_test_policy::time_limit();
+    let (owner, writer) = (Pid(0), Pid(1));
+    let mut hosts = TcpHosts::new();
+    let number = |hosts: &TcpHosts| {
+        hosts.window(owner).region(RegionId(0)).iter().map(|line| line.stamp().0).max()
+    };
+    hosts.post(
+        writer,
+        &[MemoryOutput::Write {
+            to: owner,
+            region: RegionId(0),
+            at: 0,
+            source: WriteSource::line([1; LINE_WORDS], LineStamp(1)),
+            ticket: Some(Ticket(1)),
+            bell: false,
+        }],
+    );
+    // The system of the owner takes what comes, and no round of its node runs.
+    let links = |hosts: &mut TcpHosts, act: &mut dyn FnMut(&mut LinksLoop)| {
+        act(&mut hosts.hosts[writer.index()].life.as_mut().expect("it lives").0);
+    };
+    let now = Instant::now();
+    let almost = now + STALLED_AFTER - Duration::from_millis(1);
+    for at in [now, almost] {
+        links(&mut hosts, &mut |links| {
+            links.round();
+            links.end_stalled(at);
+        });
+        assert_eq!(hosts.heard(writer), [], "its answer may come yet");
+    }
+    links(&mut hosts, &mut |links| links.end_stalled(now + STALLED_AFTER));
+    assert_eq!(hosts.heard(writer), [MemoryEvent::Lost(Ticket(1))]);
+    assert_eq!(number(&hosts), Some(0));
+    while hosts.advance() {}
+    assert_eq!((number(&hosts), hosts.heard(writer)), (Some(1), vec![]), "it is sent again");
+}
+
+#[test]
 fn a_connection_may_be_silent_for_twice_as_long_as_a_process_within_bounds() {
     let _limit = amcast_test_policy::time_limit();
     assert_eq!(silence(None), Span::millis(500));
