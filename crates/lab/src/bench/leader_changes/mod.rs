@@ -149,6 +149,11 @@ impl ChangeTimes {
         self.groups.iter().all(|times| times.delivers.is_some())
     }
 
+    /// Whether a multicast of that time that has not ended was on the way in the change, which is over.
+    fn has_delayed(&self, cast: Time) -> bool {
+        self.groups.iter().filter_map(|times| times.delivers).max().is_some_and(|last| cast <= last)
+    }
+
     /// The account, with what the clients saw.
     ///
     /// # Errors
@@ -204,6 +209,7 @@ mod tests {
         assert!(!change.is_over(), "a follower's delivery tells nothing");
         change.delivers(Time(150), 1, Pid(4));
         assert!(change.is_over());
+        assert!(change.has_delayed(Time(150)) && !change.has_delayed(Time(151)));
         let m = |cast, end| FinishedMulticast { cast: Time(cast), end: Time(end) };
         let finished = [m(50, 105), m(90, 160), m(140, 170), m(151, 180)];
         let account = change.account(ChangeCause::Suspicion, &finished).unwrap();

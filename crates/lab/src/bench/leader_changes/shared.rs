@@ -48,8 +48,14 @@ pub fn run(entry: &dyn Entry, load: &LeaderChangeLoad) -> Result<Vec<LeaderChang
         )
     });
     directory.remove().map_err(|e| e.to_string())?;
-    let (replicas, finished) = (replicas?, clients?);
+    let (replicas, (finished, open)) = (replicas?, clients?);
     judge(&cluster, &replicas.kept)?;
+    // The last change is followed by as much time as there is between two.
+    if let (Some(last), Some(first)) = (replicas.changes.last(), open.iter().min())
+        && last.has_delayed(*first)
+    {
+        return Err("a multicast that was on the way in a change has not ended".to_string());
+    }
     replicas.changes.iter().map(|change| change.account(load.cause, &finished)).collect()
 }
 
@@ -266,8 +272,9 @@ impl<'a> ClientLoop<'a> {
         Ok(Self { drivers, acks, open, dst, payload, finished: Vec::new() })
     }
 
-    /// Each client multicasts to all groups, again and again, until the changes are over.
-    fn run(mut self) -> Result<Vec<FinishedMulticast>, String> {
+    /// Each client multicasts to all groups, again and again, until the changes are over. Gives the times of those that are
+    /// on the way then, too.
+    fn run(mut self) -> Result<(Vec<FinishedMulticast>, Vec<Time>), String> {
         let now = clock::now();
         self.drivers.iter_mut().for_each(|driver| driver.begin(now, &mut ClientsAbove));
         let finished = |me: &Self| me.acks.is_part_at(0, MeasurePhase::Finished);
@@ -278,7 +285,8 @@ impl<'a> ClientLoop<'a> {
             }
         }
         self.acks.reach(MeasurePhase::Finished);
-        Ok(self.finished)
+        let open = self.open.iter().filter_map(|&(_, cast)| cast).collect();
+        Ok((self.finished, open))
     }
 
     fn turn(&mut self, client: usize) {

@@ -42,7 +42,7 @@ pub(in crate::commands::reproduce) fn run(
         )?,
         table(&modelled, &here),
     ];
-    let mut claims = claims("simulated", &modelled);
+    let mut claims = claims("simulated (as the model's constants have it)", &modelled);
     claims.extend(self::claims("this machine", &here));
     Ok(ExperimentAccount {
         how: format!(
