@@ -8,8 +8,8 @@
 //! 3. A message to oneself arrives like any other, and is never lost.
 //! 4. `Down` may be reported of a process that lives; `Up` comes before the first message of a new
 //!    incarnation.
-//! 5. A process that starts has room for its datagrams. When more of their bytes wait at its carrier than some level, because
-//!    the network, or the rate that the protocol has asked for, takes them more slowly than it makes them, it hears
+//! 5. A process that starts has room for its datagrams. When more of them, or of their bytes, wait at its carrier than some
+//!    level, because the network, or the rate that the protocol has asked for, takes them more slowly than it makes them, it hears
 //!    [`MessageInput::Backlog`] without room; then, when half of the level is left, one with room; and so on, one after the
 //!    other. Both come as soon as the carrier looks, once a round at most, and cost nothing for each message. A datagram
 //!    that is made without room waits behind the others, and is lost where more wait than the carrier holds.

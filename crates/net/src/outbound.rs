@@ -118,8 +118,12 @@ impl Outbound {
     /// Whether the protocol has room, if that has changed since it was asked last.
     pub(crate) fn backlog_change(&mut self) -> Option<DatagramBacklog> {
         let bytes = self.waiting_bytes;
-        let level = if self.has_room { self.crowded_bytes } else { self.crowded_bytes / 2 };
-        let has_room = bytes <= level;
+        // Many short ones fill the queue, which holds so many, before their bytes do.
+        let [most_bytes, most] = match self.has_room {
+            true => [self.crowded_bytes, self.waiting_max / 2],
+            false => [self.crowded_bytes / 2, self.waiting_max / 4],
+        };
+        let has_room = bytes <= most_bytes && self.waiting.len() <= most;
         let has_changed = std::mem::replace(&mut self.has_room, has_room) != has_room;
         has_changed.then_some(DatagramBacklog { bytes, has_room })
     }
@@ -544,6 +548,23 @@ mod tests {
         out.put(&socket, 0, &vec![7; BYTES * 200], &mut told);
         assert_eq!(out.backlog_change().map(|backlog| backlog.has_room), Some(false));
         assert!(out.waiting_bytes <= 100 * BYTES && told.counts.datagrams_dropped_full > 0);
+    }
+
+    #[test]
+    fn short_datagrams_leave_no_room_once_half_of_the_queue_is_theirs() {
+        let _limit = amcast_test_policy::time_limit();
+        let (mut out, _) = blocked(100 * BYTES);
+        let mut told = CarrierEvents::default();
+        let mut heard = Vec::new();
+        for _ in 0..100 {
+            out.enqueue(0, vec![7; 10]);
+            heard.extend(out.backlog_change().map(|backlog| (out.waiting.len(), backlog.has_room)));
+        }
+        while !out.waiting.is_empty() {
+            out.sent(None, &mut told);
+            heard.extend(out.backlog_change().map(|backlog| (out.waiting.len(), backlog.has_room)));
+        }
+        assert_eq!(heard, [(51, false), (25, true)]);
     }
 
     #[test]
