@@ -156,7 +156,9 @@ impl CastTransport {
     ) {
         let (view, sender) = (self.log.view, group.me());
         self.acks.note_grade(kept.grade);
-        self.budget.spent += kept.bytes.len();
+        // A datagram for each member, where one does not reach them all.
+        let copies = if group.goes_to_group() { 1 } else { group.others().count() };
+        self.budget.spent += kept.bytes.len() * copies;
         let number = self.log.push(sender, kept.clone());
         for to in group.others() {
             self.channels[to.index()].begin_cast(group.now);
