@@ -7,6 +7,7 @@ use amcast_core::{Gid, GroupSet};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -19,12 +20,13 @@ const PROBES: usize = 16;
 /// Groups of a cluster at most, as [`amcast_core::ClusterShape`] takes.
 const GROUPS_MAX: usize = 64;
 
-/// Counts multicasts by their destinations. Any thread may count: a multicast costs three additions, and neither a
-/// lock nor an allocation.
+/// Counts multicasts by their destinations, from the first one on. Any thread may count: a multicast costs three additions,
+/// and neither a lock nor an allocation.
 pub struct WorkloadCounter {
     places: Box<[CountedSet]>,
     unlisted: AtomicU64,
-    begun: Instant,
+    /// When the first one was counted.
+    begun: OnceLock<Instant>,
 }
 
 /// A set of destinations, its multicasts, and the bytes of their payloads. No multicast goes to the empty set: it
@@ -39,13 +41,15 @@ struct CountedSet {
 impl Default for WorkloadCounter {
     fn default() -> Self {
         let places = (0..SETS_MAX).map(|_| CountedSet::default()).collect();
-        Self { places, unlisted: AtomicU64::new(0), begun: Instant::now() }
+        Self { places, unlisted: AtomicU64::new(0), begun: OnceLock::new() }
     }
 }
 
 impl WorkloadCounter {
     /// A multicast of so many bytes to `dst`.
     pub fn count(&self, dst: GroupSet, bytes: usize) {
+        // A load, once it is there.
+        self.begun.get_or_init(Instant::now);
         let hash = (dst.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize;
         for probe in 0..PROBES {
             let place = &self.places[(hash + probe) % SETS_MAX];
@@ -82,7 +86,7 @@ impl WorkloadCounter {
         }
         RecordedWorkload {
             groups,
-            seconds: Some(self.begun.elapsed().as_secs_f64()),
+            seconds: self.begun.get().map(|begun| begun.elapsed().as_secs_f64()),
             payload_bytes: bytes.checked_div(count).unwrap_or(0),
             unlisted: load(&self.unlisted),
             sets: sets.into_iter().map(|(set, count)| DestinationCount::of(set, count)).collect(),

@@ -71,6 +71,10 @@ fn a_cluster_over_rings_serves_several_shards_from_every_node() {
     let workload = amcast::node::workload::RecordedWorkload::parse(text).expect(text);
     assert_eq!((workload.groups, workload.unlisted), (3, 0), "{text}");
     assert!(workload.weights().iter().any(|(set, _)| set.len() == 3), "MSET of all: {text}");
+    assert!(
+        workload.payload_bytes < 500,
+        "none is long, and the map of the shards is no client's: {text}"
+    );
     let page = up.page("/metrics");
     for n in 0..3 {
         for figure in ["up{node=\"nN\"} 1", "ready{node=\"nN\"} 1", "starts_total{node=\"nN\"} 1"] {

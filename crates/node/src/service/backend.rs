@@ -86,6 +86,23 @@ impl ClusterBackend {
         CallStart::of(&envelope, body)
     }
 
+    /// Hands a command in, unless there is no room for what it adds, and calls `taken` if it was taken.
+    fn hand_command_in(
+        &self,
+        dst: GroupSet,
+        command: &mut Vec<u8>,
+        token: u64,
+        taken: impl FnOnce(),
+    ) -> Result<(), BackendBusy> {
+        if let Some(failure) = self.refuses(|| takes_room(command)) {
+            self.answers().fail(token, &failure);
+            return Ok(());
+        }
+        let called = self.called(Envelope::decode(command));
+        let submit = || self.gateway.submit(dst, command, token).inspect(|()| taken());
+        self.hand_in(token, called, submit)
+    }
+
     /// Hands a message in by `submit`, and records its command as called, if it has one.
     fn hand_in(
         &self,
@@ -115,15 +132,17 @@ impl Backend for ClusterBackend {
     }
 
     fn submit(&self, dst: GroupSet, command: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy> {
-        if let Some(failure) = self.refuses(|| takes_room(command)) {
-            self.answers().fail(token, &failure);
-            return Ok(());
-        }
-        let called = self.called(Envelope::decode(command));
         let bytes = command.len();
-        self.hand_in(token, called, || {
-            self.gateway.submit(dst, command, token).inspect(|()| self.watch.count(dst, bytes))
-        })
+        self.hand_command_in(dst, command, token, || self.watch.count(dst, bytes))
+    }
+
+    fn submit_own(
+        &self,
+        dst: GroupSet,
+        command: &mut Vec<u8>,
+        token: u64,
+    ) -> Result<(), BackendBusy> {
+        self.hand_command_in(dst, command, token, || {})
     }
 
     fn assemble(

@@ -54,6 +54,20 @@ pub trait Backend: Send + Sync + 'static {
     /// When there is no room; the command was not taken, and its bytes are left.
     fn submit(&self, dst: GroupSet, command: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy>;
 
+    /// As [`submit`](Self::submit), for a command of the gateway's own, such as one that frees what has expired: it is no part
+    /// of the workload.
+    ///
+    /// # Errors
+    /// When there is no room; the command was not taken, and its bytes are left.
+    fn submit_own(
+        &self,
+        dst: GroupSet,
+        command: &mut Vec<u8>,
+        token: u64,
+    ) -> Result<(), BackendBusy> {
+        self.submit(dst, command, token)
+    }
+
     /// Has an [`Assembly`](amcast_smr::parts::Assembly) ordered in all of `dst`, as [`submit`](Self::submit). `command` is what it
     /// puts together, for backends that want to see it.
     ///

@@ -86,7 +86,7 @@ impl<B: Backend> Driver<B> {
         let args: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         encode_args(&args, &mut bytes);
         lane.replies.opened(request);
-        if shared.backend.submit(dst, &mut bytes, token(lane.index, request)).is_err() {
+        if shared.backend.submit_own(dst, &mut bytes, token(lane.index, request)).is_err() {
             lane.replies.withdrawn();
             return None;
         }

@@ -47,7 +47,7 @@ pub(super) async fn now_and_then<B: Backend>(shared: Arc<RedisShared<B>>) {
             let mut command = command(shard.shard, session, request, stamp, epoch);
             lane.replies.opened(request);
             let dst = GroupSet::one(shard.shard);
-            if shared.backend.submit(dst, &mut command, token(lane.index, request)).is_err() {
+            if shared.backend.submit_own(dst, &mut command, token(lane.index, request)).is_err() {
                 // Others need the room; there is time.
                 lane.replies.withdrawn();
                 continue;
