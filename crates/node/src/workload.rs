@@ -7,7 +7,6 @@ use amcast_core::{Gid, GroupSet};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -25,8 +24,9 @@ const GROUPS_MAX: usize = 64;
 pub struct WorkloadCounter {
     places: Box<[CountedSet]>,
     unlisted: AtomicU64,
-    /// When the first one was counted.
-    begun: OnceLock<Instant>,
+    made: Instant,
+    /// When the first one was counted, in nanoseconds since then and 1; 0 as long as there is none.
+    begun: AtomicU64,
 }
 
 /// A set of destinations, its multicasts, and the bytes of their payloads. No multicast goes to the empty set: it
@@ -41,15 +41,18 @@ struct CountedSet {
 impl Default for WorkloadCounter {
     fn default() -> Self {
         let places = (0..SETS_MAX).map(|_| CountedSet::default()).collect();
-        Self { places, unlisted: AtomicU64::new(0), begun: OnceLock::new() }
+        Self { places, unlisted: AtomicU64::new(0), made: Instant::now(), begun: AtomicU64::new(0) }
     }
 }
 
 impl WorkloadCounter {
     /// A multicast of so many bytes to `dst`.
     pub fn count(&self, dst: GroupSet, bytes: usize) {
-        // A load, once it is there.
-        self.begun.get_or_init(Instant::now);
+        if self.begun.load(Ordering::Relaxed) == 0 {
+            let since = self.made.elapsed().as_nanos() as u64 + 1;
+            // Of two threads at a time either is right.
+            let _ = self.begun.compare_exchange(0, since, Ordering::Relaxed, Ordering::Relaxed);
+        }
         let hash = (dst.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize;
         for probe in 0..PROBES {
             let place = &self.places[(hash + probe) % SETS_MAX];
@@ -70,6 +73,22 @@ impl WorkloadCounter {
         self.unlisted.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Begins anew: for one that has counted what no client sent.
+    pub fn clear(&self) {
+        for place in &self.places {
+            place.count.store(0, Ordering::Relaxed);
+            place.bytes.store(0, Ordering::Relaxed);
+        }
+        self.unlisted.store(0, Ordering::Relaxed);
+        self.begun.store(0, Ordering::Relaxed);
+    }
+
+    /// Since when it counts, in seconds; none before the first multicast.
+    fn seconds(&self) -> Option<f64> {
+        let since = self.begun.load(Ordering::Relaxed).checked_sub(1)?;
+        Some((self.made.elapsed().as_nanos() as u64).saturating_sub(since).max(1) as f64 / 1e9)
+    }
+
     /// The counts so far, in a cluster of so many groups.
     pub fn workload(&self, groups: usize) -> RecordedWorkload {
         let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
@@ -86,7 +105,7 @@ impl WorkloadCounter {
         }
         RecordedWorkload {
             groups,
-            seconds: self.begun.get().map(|begun| begun.elapsed().as_secs_f64()),
+            seconds: self.seconds(),
             payload_bytes: bytes.checked_div(count).unwrap_or(0),
             unlisted: load(&self.unlisted),
             sets: sets.into_iter().map(|(set, count)| DestinationCount::of(set, count)).collect(),
@@ -334,8 +353,14 @@ mod tests {
         );
         assert_eq!(workload.weights(), [1, 2, 3].map(|set| (GroupSet(set), 4000)));
         (1..=5000).for_each(|set| counter.count(GroupSet(set), 10));
+        assert!(counter.seconds().is_some_and(|seconds| seconds > 0.0));
         let workload = counter.workload(13);
         assert!(workload.sets.len() <= SETS_MAX && workload.unlisted > 3000);
         assert_eq!(workload.total() + workload.unlisted as f64, 17_000.0);
+        counter.clear();
+        let none = counter.workload(2);
+        assert_eq!((none.sets, none.unlisted, none.seconds), (vec![], 0, None));
+        counter.count(GroupSet(3), 8);
+        assert_eq!(counter.workload(2).weights(), [(GroupSet(3), 1)]);
     }
 }

@@ -489,6 +489,8 @@ impl UpPlan<'_> {
             goes_on: self.goes_on,
         };
         if readiness.wait(stop)? {
+            // Its probe was a command, too.
+            watch.begin_workload();
             let gateways = listening.gateways();
             own.announce(&gateways)?;
             say_ready(&gateways);

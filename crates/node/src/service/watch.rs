@@ -272,6 +272,11 @@ impl ClusterWatch {
         self.workload.count(dst, bytes);
     }
 
+    /// Counts from now on: what was counted before came of no client.
+    pub fn begin_workload(&self) {
+        self.workload.clear();
+    }
+
     /// Its process serves no more clients: status requests report that it is leaving.
     pub fn leave(&self) {
         self.leaves.store(true, Ordering::Release);
