@@ -7,7 +7,7 @@
 
 use crate::clients::ClientLoad;
 use crate::harness::{AMCAST, run, signal, unique};
-use crate::{alone, judge};
+use crate::{alone, judge_events};
 use amcast::core::Time;
 use amcast::node::config::{ClusterFile, EtcdSettings, HostPlacement};
 use amcast::node::control::{NodeStatus, status_of};
@@ -275,22 +275,7 @@ fn three_hosts_with_etcd_bear_what_operators_do() {
         };
         scope.spawn(operates).join().expect("the cluster bears it")
     });
-    let (errors, ends) = (load.errors(), load.ends());
-    let recording = load.into_recording();
-    let report = judge(&recording);
-    println!(
-        "{}; {ends} connections ended; {} errors\n{report}",
-        recording.figures(),
-        errors.len()
-    );
-    for &(what, begun, over) in &done {
-        let ms = |ns: u64| ns as f64 / 1e6;
-        let silence = ms(recording.longest_silence(begun, over));
-        println!("{what}, for {:.0} ms: no answer for {silence:.1} ms", ms(over.0 - begun.0));
-    }
-    if !report.all_hold() {
-        panic!("{report}\nthe history is kept: amcast check {}", recording.save("hosts").display());
-    }
+    let recording = judge_events(load, &done, "hosts");
     let place: HostPlacement = serde_json::from_str(&moved).expect("a place");
     assert_eq!((place.address, place.replaced), (cluster.at(SPARE, 7400), 1), "{moved}");
     assert!(coordinates.starts_with('n') && map.contains("\"shards\":3"), "{coordinates} {map}");

@@ -18,7 +18,7 @@ mod rolling;
 use amcast::check::service::Budget;
 use amcast::check::{History, PropertyVerdict, check_within};
 use amcast::client::Answer;
-use amcast::core::Property;
+use amcast::core::{Property, Time};
 use amcast_test_policy::{TimeLimit, time_limit_of};
 use clients::{ClientLoad, PeriodKeys};
 use harness::{StopOnDrop, UpCluster, call};
@@ -56,6 +56,24 @@ fn lasting(usual: Duration) -> Duration {
 fn judge(recording: &Recording) -> amcast::check::CheckReport {
     let history: History = recording.history();
     check_within(&history, &PROMISED, Budget { states: 20_000_000 })
+}
+
+/// Judges what the clients saw, and tells it, with the longest silence in each event of these names and times.
+fn judge_events(load: ClientLoad, events: &[(&str, Time, Time)], name: &str) -> Recording {
+    let (errors, ends) = (load.errors(), load.ends());
+    let recording = load.into_recording();
+    let report = judge(&recording);
+    let errors = errors.len();
+    println!("{}; {ends} connections ended; {errors} errors\n{report}", recording.figures());
+    for &(event, begun, over) in events {
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let silence = ms(recording.longest_silence(begun, over));
+        println!("{event}, for {:.0} ms: no answer for {silence:.1} ms", ms(over.0 - begun.0));
+    }
+    if !report.all_hold() {
+        panic!("{report}\nthe history is kept: amcast check {}", recording.save(name).display());
+    }
+    recording
 }
 
 /// Loads a cluster, kills `target` again and again, and judges what the clients saw.

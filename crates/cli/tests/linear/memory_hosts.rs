@@ -4,7 +4,7 @@
 
 use crate::clients::ClientLoad;
 use crate::harness::{AMCAST, run, signal, unique};
-use crate::{alone, judge};
+use crate::{alone, judge_events};
 use amcast::client::{Answer, Connection};
 use amcast::core::Time;
 use amcast::node::config::{ClusterFile, HostPlacement, Setting};
@@ -246,22 +246,7 @@ fn bears(test: &str, protocol: &str, shards: usize, cuts: &[OneWayCut]) {
         };
         scope.spawn(operates).join().expect("the cluster bears it")
     });
-    let (errors, ends) = (load.errors(), load.ends());
-    let recording = load.into_recording();
-    let report = judge(&recording);
-    println!(
-        "{}; {ends} connections ended; {} errors\n{report}",
-        recording.figures(),
-        errors.len()
-    );
-    for &(what, begun, over) in &done {
-        let ms = |ns: u64| ns as f64 / 1e6;
-        let silence = ms(recording.longest_silence(begun, over));
-        println!("{what}, for {:.0} ms: no answer for {silence:.1} ms", ms(over.0 - begun.0));
-    }
-    if !report.all_hold() {
-        panic!("{report}\nthe history is kept: amcast check {}", recording.save(test).display());
-    }
+    judge_events(load, &done, test);
 }
 
 #[test]

@@ -52,7 +52,7 @@ use amcast_check::{History, PropertyVerdict, check};
 use amcast_core::rng::Rng;
 use amcast_core::trace::TraceEvent;
 use amcast_core::{ClusterShape, Gid, GroupSet, Overlay, Property, Time};
-use delivered::DeliveryDigest;
+use delivered::{DeliveryDigest, destination_sets};
 pub use early::EarlyCounts;
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -82,6 +82,31 @@ pub struct BenchResult {
     /// The resources that each node used meanwhile, where nodes are processes on a network.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<wire::NodeUsage>,
+}
+
+impl BenchResult {
+    /// Judges the deliveries of all processes, and gives them with these latencies as a result of `plan`.
+    ///
+    /// # Errors
+    /// When the order is wrong.
+    fn judged(
+        cluster: &ClusterShape,
+        plan: &BenchPlan,
+        all: &[DeliveryDigest],
+        latencies: &Histogram<u64>,
+    ) -> Result<Self, String> {
+        Ok(Self {
+            multicasts: latencies.len(),
+            per_second: latencies.len() as f64 / plan.load.duration_s,
+            latency_ns: Latency::of(latencies),
+            deliveries: all.iter().map(DeliveryDigest::count).sum(),
+            deliveries_judged: all.iter().map(|kept| kept.first().len() as u64).sum(),
+            destination_sets: destination_sets(all),
+            holds: judge(cluster, all)?,
+            early: None,
+            nodes: Vec::new(),
+        })
+    }
 }
 
 /// Percentiles of a latency, in nanoseconds.

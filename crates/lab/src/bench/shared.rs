@@ -3,10 +3,10 @@
 
 use super::ack_counters::ProcessAssignment;
 use super::child_process::{ChildOutput, ChildProcess, gather};
-use super::delivered::{DeliveryDigest, destination_sets};
+use super::delivered::DeliveryDigest;
 use super::free_ports::free_addresses;
 use super::part::{self, PartResult};
-use super::{BenchLoad, BenchPlan, BenchResult, Latency, histogram, judge};
+use super::{BenchLoad, BenchPlan, BenchResult, histogram};
 use amcast_core::{Config, Entry};
 use amcast_memory::remote::RemoteMap;
 use amcast_memory::{ClusterId, Directory};
@@ -150,18 +150,7 @@ pub fn run(entry: &dyn Entry, config: &Config, plan: &BenchPlan) -> Result<Bench
             }
         }
     }
-    let holds = judge(cluster, &all)?;
-    Ok(BenchResult {
-        multicasts: latencies.len(),
-        per_second: latencies.len() as f64 / plan.load.duration_s,
-        latency_ns: Latency::of(&latencies),
-        deliveries: all.iter().map(DeliveryDigest::count).sum(),
-        deliveries_judged: all.iter().map(|kept| kept.first().len() as u64).sum(),
-        destination_sets: destination_sets(&all),
-        holds,
-        early: None,
-        nodes: Vec::new(),
-    })
+    BenchResult::judged(cluster, plan, &all, &latencies)
 }
 
 fn as_threads(

@@ -6,10 +6,10 @@ mod member;
 pub use member::run as run_member;
 
 use super::child_process::{ChildOutput, ChildProcess, gather};
-use super::delivered::{DeliveryDigest, destination_sets};
+use super::delivered::DeliveryDigest;
 use super::free_ports::free_addresses;
 use super::part::PartResult;
-use super::{BenchPlan, BenchResult, Latency, histogram, judge, shared};
+use super::{BenchPlan, BenchResult, histogram, shared};
 use amcast_core::Entry;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -78,16 +78,5 @@ pub fn run(entry: &dyn Entry, plan: &BenchPlan) -> Result<BenchResult, String> {
         latencies.add(of_it).map_err(|e| e.to_string())?;
         all[process] = kept.into_iter().next().unwrap_or_default();
     }
-    let holds = judge(cluster, &all)?;
-    Ok(BenchResult {
-        multicasts: latencies.len(),
-        per_second: latencies.len() as f64 / plan.load.duration_s,
-        latency_ns: Latency::of(&latencies),
-        deliveries: all.iter().map(DeliveryDigest::count).sum(),
-        deliveries_judged: all.iter().map(|kept| kept.first().len() as u64).sum(),
-        destination_sets: destination_sets(&all),
-        holds,
-        early: None,
-        nodes: Vec::new(),
-    })
+    BenchResult::judged(cluster, plan, &all, &latencies)
 }
