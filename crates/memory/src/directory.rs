@@ -244,7 +244,7 @@ impl Directory {
     }
 
     /// Takes a client place, with a lease number that grows each time; none if somebody who lives
-    /// has it.
+    /// has it, or if it is a place of a node on another host.
     ///
     /// # Errors
     /// When there is no such place, or the system refuses.
@@ -252,6 +252,9 @@ impl Directory {
         let count = self.layout().places();
         if place >= count {
             return Err(MemoryError::NoSuch { what: "client place", number: place, count });
+        }
+        if self.1.as_ref().is_some_and(|remote| !remote.has_place(place)) {
+            return Ok(None);
         }
         let Some(hold) = self.0.store.take_place(place)? else { return Ok(None) };
         let line = self.layout().place(place);
@@ -266,8 +269,7 @@ impl Directory {
     /// # Errors
     /// As [`Directory::lease`].
     pub fn lease_any(&self) -> Result<Option<Lease>, MemoryError> {
-        let ours = |place: &u32| self.1.as_ref().is_none_or(|remote| remote.has_place(*place));
-        for place in (0..self.layout().places()).filter(ours) {
+        for place in 0..self.layout().places() {
             if let Some(lease) = self.lease(place)? {
                 return Ok(Some(lease));
             }

@@ -252,6 +252,18 @@ fn connected() -> (MemoryAgent, Directory, MappedCarrier) {
     connected_in(Directory::heap(ClusterId(1), 2, 0).expect("it is small"))
 }
 
+#[test]
+fn a_node_has_the_client_places_that_are_its_own() {
+    let directory = Directory::heap(ClusterId(1), 2, 3).expect("it is small");
+    let (node_of, near, places) = (vec![0, 1], vec![0], vec![0, 1, 0]);
+    let map = RemoteMap { here: 0, nodes: 2, node_of, near, places, first_incarnation: 0 };
+    let directory = directory.with_remote(RemoteMemory::new(map, 5));
+    let other = directory.lease(1).expect("there is such a place");
+    assert!(other.is_none(), "the other node cannot see that it is taken");
+    let own = [directory.lease(0), directory.lease_any()].map(|lease| lease.expect("it exists"));
+    assert!(own.iter().all(Option::is_some) && directory.lease_any().expect("asked").is_none());
+}
+
 fn connected_in(directory: Directory) -> (MemoryAgent, Directory, MappedCarrier) {
     let specs = [RegionSpec { name: "lines", lines: 1 << 16, writer: Pid(1), guarded: false }];
     let (node_of, near) = (vec![0, 1], vec![0]);
