@@ -3,7 +3,7 @@
 use amcast_core::Pid;
 use amcast_net::wire::{
     DatagramBody, DatagramSender, FrameReader, HELLO_BYTES, Hello, MessageAssembly, Nonces,
-    OPENING_BYTES, next_datagram, next_message, opening, read_datagram, read_opening,
+    OPENING_BYTES, echoes_max, next_datagram, next_message, opening, read_datagram, read_opening,
 };
 use amcast_net::{NONCE_BYTES, Purpose, Secret};
 
@@ -104,7 +104,11 @@ fn take_datagram(datagram: &[u8], assembly: &mut MessageAssembly) {
                 assert_eq!(here, piece.bytes, "the last piece is not in its place");
             }
         }
-        DatagramBody::Knock | DatagramBody::Probe(_) | DatagramBody::Echo(..) => {}
+        DatagramBody::Probe(probe) => {
+            let most = echoes_max(datagram.len());
+            assert!(probe.echoes().count() <= most, "more echoes than bytes");
+        }
+        DatagramBody::Knock | DatagramBody::Echo(..) => {}
     }
 }
 

@@ -11,7 +11,7 @@ use crate::poller::{self, EventFlags, PollToken, Poller, Waker};
 use crate::self_channel::SelfChannel;
 use crate::sockets;
 use crate::streams::Streams;
-use crate::wire::{DatagramSender, MessageAssembly};
+use crate::wire::{DatagramSender, MessageAssembly, echoes_max};
 use amcast_core::id::{Gid, Pid};
 use amcast_core::limits::GROUPS_MAX;
 use amcast_core::messages::{Lane, MessageInput, MessageOutput};
@@ -161,7 +161,7 @@ impl Carrier {
         let multicast = (peers.len()..)
             .zip(&options.multicast)
             .map(|(target, &(group, address))| (group, address, target, others(group)));
-        let multicast = Multicast::new(multicast);
+        let multicast = Multicast::new(multicast, echoes_max(options.datagram_bytes));
         let mut carrier = Self {
             me,
             incarnation,
@@ -254,6 +254,7 @@ impl Carrier {
         if group.is_heard() {
             outbound.put(inbound.own(), group.target, message, told);
         }
+        told.counts.multicast_copies += group.unreached.len() as u64;
         for pid in &group.unreached {
             outbound.put(inbound.own(), pid.index(), message, told);
         }
@@ -262,18 +263,20 @@ impl Carrier {
     /// Probes the groups' addresses if it is time, and takes in who heard them.
     fn probe(&mut self, now: Instant) {
         let Self { multicast, outbound, inbound, streams, told, .. } = self;
-        for (pid, probe) in inbound.echoed.drain(..) {
+        for (pid, probe) in inbound.probes.echoed.drain(..) {
             multicast.on_echo(pid, probe, now, told);
         }
         multicast.note_connects(told.counts.connects, now);
-        if multicast.next_due().is_none_or(|due| now < due) && inbound.to_echo.is_empty() {
+        if multicast.next_due().is_none_or(|due| now < due) && inbound.probes.to_echo.is_empty() {
             return;
         }
-        for echo in inbound.to_echo.drain(..) {
-            outbound.echo(echo);
+        for echo in inbound.probes.to_echo.drain(..) {
+            if !multicast.gather(&echo) {
+                outbound.echo(echo, told);
+            }
         }
-        for (target, probe) in multicast.wake(now, |pid| streams.connected_at(pid), told) {
-            outbound.probe(target, probe);
+        for due in multicast.wake(now, |pid| streams.connected_at(pid), told) {
+            outbound.probe(&due, told);
         }
         outbound.flush(inbound.own(), told);
     }
@@ -418,7 +421,7 @@ impl Carrier {
         if more || !self.told.news.is_empty() || self.own.len() > 0 {
             return Some(Span::ZERO);
         }
-        if !self.inbound.to_echo.is_empty() || !self.inbound.echoed.is_empty() {
+        if !self.inbound.probes.is_empty() {
             return Some(Span::ZERO);
         }
         let others = self.outbound.retry_at().into_iter().chain(self.multicast.next_due());

@@ -42,6 +42,13 @@ pub struct NetCounts {
     pub datagram_messages_received: u64,
     /// Datagrams handed to the system.
     pub datagrams_sent: u64,
+    /// Of them, those that asked who hears the address of a group.
+    pub probes_sent: u64,
+    /// Of them, those that answered one such question alone; most answers go along with own questions.
+    pub echoes_sent: u64,
+    /// Messages to a group that were sent to one member alone, since it does not hear the group's address: one for each such
+    /// member.
+    pub multicast_copies: u64,
     /// Datagrams of peers that arrived.
     pub datagrams_received: u64,
     /// Datagrams lost because the socket took no more and too many waited.

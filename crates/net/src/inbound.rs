@@ -6,8 +6,8 @@ use crate::kernel_drops::kernel_drops;
 use crate::poller::{EventFlags, PollToken, SocketRegistry};
 use crate::streams::Streams;
 use crate::wire::{
-    DatagramBody, DatagramSender, MessageAssembly, NotDatagram, Probe, next_datagram, next_message,
-    read_datagram,
+    DatagramBody, DatagramSender, GroupProbe, MessageAssembly, NotDatagram, Probe, next_datagram,
+    next_message, read_datagram,
 };
 use amcast_core::Pid;
 use core::ops::Range;
@@ -35,10 +35,51 @@ pub(crate) struct ProbeEcho {
     /// The life that it probed in.
     pub(crate) incarnation: u32,
     pub(crate) probe: Probe,
+    /// Whether it waits for the answer.
+    pub(crate) is_urgent: bool,
 }
 
 /// Echoes that wait to be sent; more are lost, as any datagram may be.
 const ECHOES_MAX: usize = 256;
+
+/// Probes of groups' addresses, and answers to them.
+#[derive(Debug)]
+pub(crate) struct ArrivedProbes {
+    me: Pid,
+    /// This life of the process: echoes to earlier ones do not count.
+    incarnation: u32,
+    /// Probes that are to be answered.
+    pub(crate) to_echo: Vec<ProbeEcho>,
+    /// Answers to own probes.
+    pub(crate) echoed: Vec<(Pid, Probe)>,
+}
+
+impl ArrivedProbes {
+    /// Whether there is none.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.to_echo.is_empty() && self.echoed.is_empty()
+    }
+
+    /// A probe came, perhaps to the address that it asks for, and echoes of other probes with it.
+    fn arrived(&mut self, sender: DatagramSender, came: GroupProbe<'_>, is_of_group: bool) {
+        let DatagramSender { pid: to, incarnation, .. } = sender;
+        let GroupProbe { probe, is_urgent, .. } = came;
+        if is_of_group && self.to_echo.len() < ECHOES_MAX {
+            self.to_echo.push(ProbeEcho { to, incarnation, probe, is_urgent });
+        }
+        let me = self.me;
+        for echo in came.echoes().filter(|echo| echo.to == me) {
+            self.heard(to, Probe { number: echo.number, ..probe }, echo.incarnation);
+        }
+    }
+
+    /// A process says that a probe of this one reached it, in this life of this one.
+    fn heard(&mut self, from: Pid, probe: Probe, life: u32) {
+        if life == self.incarnation && self.echoed.len() < ECHOES_MAX {
+            self.echoed.push((from, probe));
+        }
+    }
+}
 
 /// All sockets on which datagrams arrive.
 #[derive(Debug)]
@@ -65,12 +106,7 @@ pub(crate) struct Inbound {
     rest: Range<usize>,
     from: Pid,
     assembly: MessageAssembly,
-    /// This life of the process: echoes to earlier ones do not count.
-    incarnation: u32,
-    /// Probes that are to be answered.
-    pub(crate) to_echo: Vec<ProbeEcho>,
-    /// Answers to own probes.
-    pub(crate) echoed: Vec<(Pid, Probe)>,
+    pub(crate) probes: ArrivedProbes,
 }
 
 impl Inbound {
@@ -87,7 +123,6 @@ impl Inbound {
         Ok(Self {
             me: own.pid,
             cluster: own.cluster,
-            incarnation: own.incarnation,
             processes,
             turns: Vec::with_capacity(sockets.len()),
             sockets,
@@ -101,8 +136,12 @@ impl Inbound {
             rest: 0..0,
             from: own.pid,
             assembly,
-            to_echo: Vec::new(),
-            echoed: Vec::new(),
+            probes: ArrivedProbes {
+                me: own.pid,
+                incarnation: own.incarnation,
+                to_echo: Vec::new(),
+                echoed: Vec::new(),
+            },
         })
     }
 
@@ -247,19 +286,12 @@ impl Inbound {
                 return whole;
             }
             DatagramBody::Knock => streams.knocked(sender.pid, sender.incarnation, told),
-            // On the process's own socket it says nothing of the group's address.
-            DatagramBody::Probe(probe)
-                if self.turns.last() > Some(&0) && self.to_echo.len() < ECHOES_MAX =>
-            {
-                let DatagramSender { pid: to, incarnation, .. } = sender;
-                self.to_echo.push(ProbeEcho { to, incarnation, probe });
+            DatagramBody::Probe(probe) => {
+                // On the process's own socket it says nothing of the group's address.
+                let is_of_group = self.turns.last() > Some(&0);
+                self.probes.arrived(sender, probe, is_of_group);
             }
-            DatagramBody::Echo(probe, life)
-                if life == self.incarnation && self.echoed.len() < ECHOES_MAX =>
-            {
-                self.echoed.push((sender.pid, probe));
-            }
-            DatagramBody::Probe(_) | DatagramBody::Echo(..) => {}
+            DatagramBody::Echo(probe, life) => self.probes.heard(sender.pid, probe, life),
         }
         None
     }

@@ -8,9 +8,12 @@
 //! sender                                     member of the group
 //!   every PROBE_EVERY, sooner where a connection is new
 //!   probe n  ------ to the group's address --->  arrives on the group's socket
-//!            <----- to the sender alone -------  echo n
+//!            <----- to the group's address ----  its own next probe, and with it echo n
 //! ```
 //!
+//! - If each member answered each probe by a datagram, probes would cost the square of the members. So echoes gather,
+//!   and go along with the member's own next probe, which is one datagram for all that hear it. A member that does
+//!   not hear it is answered at once and alone; so is one whose probe is urgent, since somebody is new to it.
 //! - A member that echoed within [`HEARS_FOR`] hears the group's address. The others, and all before their
 //!   first echo, get each of the group's datagrams by unicast.
 //! - As long as no member hears the address nothing but probes goes there.
@@ -21,7 +24,8 @@
 
 use crate::error::NetDiagnostic;
 use crate::events::CarrierEvents;
-use crate::wire::Probe;
+use crate::inbound::ProbeEcho;
+use crate::wire::{GatheredEcho, Probe};
 use amcast_core::{Gid, Pid};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -71,6 +75,20 @@ pub(crate) struct MulticastGroup {
     listeners: Vec<MulticastListener>,
     /// Members that get the group's datagrams by unicast.
     pub(crate) unreached: Vec<Pid>,
+    /// Echoes that go along with the next probe, of each member one at most.
+    echoes: Vec<GatheredEcho>,
+}
+
+/// A probe that is to be sent.
+#[derive(Debug)]
+pub(crate) struct DueProbe {
+    /// The outbound target of the group's address.
+    pub(crate) target: usize,
+    pub(crate) probe: Probe,
+    /// Whether members are to echo it at once.
+    pub(crate) is_urgent: bool,
+    /// Echoes of probes of others.
+    pub(crate) echoes: Vec<GatheredEcho>,
 }
 
 impl MulticastGroup {
@@ -78,6 +96,20 @@ impl MulticastGroup {
     #[inline]
     pub(crate) fn is_heard(&self) -> bool {
         self.unreached.len() < self.listeners.len()
+    }
+
+    /// Whether an echo goes along with the next probe: its receiver hears that.
+    fn gather(&mut self, echo: GatheredEcho, most: usize) -> bool {
+        let hears = |l: &MulticastListener| matches!(l.hearing, ListenerState::Since(_));
+        if !self.listeners.iter().any(|l| l.pid == echo.to && hears(l)) {
+            return false;
+        }
+        match self.echoes.iter().position(|earlier| earlier.to == echo.to) {
+            Some(at) => self.echoes[at] = echo,
+            None if self.echoes.len() < most => self.echoes.push(echo),
+            None => return false,
+        }
+        true
     }
 
     fn sort_out(&mut self) {
@@ -97,11 +129,16 @@ pub(crate) struct Multicast {
     due: Option<Instant>,
     /// Connections that were open so far, when it was probed last.
     connects: u64,
+    /// How many echoes a probe has room for.
+    echoes_max: usize,
 }
 
 impl Multicast {
-    /// Groups with the address, the outbound target and the other members of each.
-    pub(crate) fn new(groups: impl Iterator<Item = (Gid, SocketAddr, usize, Vec<Pid>)>) -> Self {
+    /// Groups with the address, the outbound target and the other members of each; a probe has room for so many echoes.
+    pub(crate) fn new(
+        groups: impl Iterator<Item = (Gid, SocketAddr, usize, Vec<Pid>)>,
+        echoes_max: usize,
+    ) -> Self {
         let listener =
             |pid| MulticastListener { pid, hearing: ListenerState::Unknown, remarked: false };
         let groups: Vec<_> = groups
@@ -111,10 +148,21 @@ impl Multicast {
                 target,
                 listeners: others.iter().copied().map(listener).collect(),
                 unreached: others,
+                echoes: Vec::new(),
             })
             .collect();
         let due = groups.iter().any(|g| !g.listeners.is_empty()).then(Instant::now);
-        Self { groups, number: 0, due, connects: 0 }
+        Self { groups, number: 0, due, connects: 0, echoes_max }
+    }
+
+    /// Whether the echo of a probe goes along with the next probe of this process. If not it is sent alone.
+    pub(crate) fn gather(&mut self, answer: &ProbeEcho) -> bool {
+        let ProbeEcho { to, incarnation, probe, is_urgent } = *answer;
+        let Some(group) = self.groups.iter_mut().find(|g| g.group == probe.group) else {
+            return false;
+        };
+        let echo = GatheredEcho { to, incarnation, number: probe.number };
+        !is_urgent && group.gather(echo, self.echoes_max)
     }
 
     /// The group's address, if it has one.
@@ -136,14 +184,15 @@ impl Multicast {
     }
 
     /// Finds members that do not hear their group any more, if it is time to; the probes that are to be
-    /// sent, each with its target.
+    /// sent.
     pub(crate) fn wake(
         &mut self,
         now: Instant,
         connected_at: impl Fn(Pid) -> Option<SocketAddr>,
         told: &mut CarrierEvents,
-    ) -> impl Iterator<Item = (usize, Probe)> + '_ {
+    ) -> impl Iterator<Item = DueProbe> + '_ {
         let is_due = self.due.is_some_and(|due| due <= now);
+        let mut is_urgent = false;
         if is_due {
             self.number = self.number.wrapping_add(1);
             for group in &mut self.groups {
@@ -153,14 +202,19 @@ impl Multicast {
                 group.sort_out();
             }
             let mut listeners = self.groups.iter().flat_map(|g| &g.listeners);
-            let soon = listeners.any(|l| l.is_new(now));
-            self.due = Some(now + if soon { PROBE_SOON } else { PROBE_EVERY });
+            is_urgent = listeners.any(|l| l.is_new(now));
+            self.due = Some(now + if is_urgent { PROBE_SOON } else { PROBE_EVERY });
         }
         let number = self.number;
-        let probed = move |g: &&MulticastGroup| {
+        let probed = move |g: &&mut MulticastGroup| {
             is_due && g.listeners.iter().any(|l| l.hearing != ListenerState::Unknown)
         };
-        self.groups.iter().filter(probed).map(move |g| (g.target, Probe { group: g.group, number }))
+        self.groups.iter_mut().filter(probed).map(move |g| DueProbe {
+            target: g.target,
+            probe: Probe { group: g.group, number },
+            is_urgent,
+            echoes: std::mem::take(&mut g.echoes),
+        })
     }
 
     /// A member echoed a probe of this life.
@@ -229,7 +283,7 @@ mod tests {
     fn to_one() -> (Multicast, Instant, SocketAddr) {
         let address: SocketAddr = "239.255.0.1:1".parse().unwrap();
         let groups = [(GROUP, address, 2, vec![B])];
-        let multicast = Multicast::new(groups.into_iter());
+        let multicast = Multicast::new(groups.into_iter(), 1);
         let now = multicast.next_due().unwrap();
         (multicast, now, address)
     }
@@ -237,8 +291,8 @@ mod tests {
     /// Wakes it until `until`; who is connected echoes if `hears`.
     fn run(m: &mut Multicast, until: Instant, hears: bool, told: &mut CarrierEvents) {
         while let Some(now) = m.next_due().filter(|due| *due < until) {
-            let probe = m.wake(now, |_| Some(B_AT), told).next();
-            if let Some((2, probe)) = probe.filter(|_| hears) {
+            let due = m.wake(now, |_| Some(B_AT), told).next();
+            if let Some(DueProbe { target: 2, probe, .. }) = due.filter(|_| hears) {
                 m.on_echo(B, probe, now, told);
             }
         }
@@ -261,6 +315,33 @@ mod tests {
         run(&mut m, begin + REMARK_AFTER * 5 + HEARS_FOR * 2, false, &mut told);
         assert_eq!(m.of(GROUP).unwrap().unreached, [B], "it hears the address no more");
         assert_eq!(said(&mut told), [], "not for long enough");
+    }
+
+    #[test]
+    fn echoes_go_along_with_a_probe_to_whom_it_reaches_and_alone_where_they_are_urgent() {
+        let (mut m, begin, _) = to_one();
+        let mut told = CarrierEvents::default();
+        let answer = |to, number, is_urgent| {
+            let probe = Probe { group: GROUP, number };
+            ProbeEcho { to, incarnation: 3, probe, is_urgent }
+        };
+        assert!(!m.gather(&answer(B, 1, false)), "it is not known to hear the address");
+        run(&mut m, begin + PROBE_EVERY, true, &mut told);
+        assert!(!m.gather(&answer(B, 2, true)), "its sender waits for it");
+        assert!(!m.gather(&answer(Pid(7), 2, false)), "no member");
+        assert!(m.gather(&answer(B, 3, false)) && m.gather(&answer(B, 4, false)));
+        let due = m.next_due().unwrap();
+        let mut sent = |m: &mut Multicast, now| {
+            let all: Vec<DueProbe> = m.wake(now, |_| Some(B_AT), &mut told).collect();
+            all.into_iter().map(|probe| (probe.is_urgent, probe.echoes)).collect::<Vec<_>>()
+        };
+        let last = GatheredEcho { to: B, incarnation: 3, number: 4 };
+        assert_eq!(sent(&mut m, due), [(false, vec![last])]);
+        let due = m.next_due().unwrap();
+        assert_eq!(sent(&mut m, due), [(false, Vec::new())], "each is sent once");
+        let silent = begin + HEARS_FOR * 2;
+        assert_eq!(sent(&mut m, silent), [(true, Vec::new())], "it answers no more");
+        assert!(!m.gather(&answer(B, 5, false)), "and would not hear of it");
     }
 
     #[test]

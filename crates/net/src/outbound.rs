@@ -5,10 +5,10 @@ use crate::datagram_pace::DatagramPace;
 use crate::error::NetDiagnostic;
 use crate::events::CarrierEvents;
 use crate::inbound::ProbeEcho;
+use crate::multicast::DueProbe;
 use crate::options::NetOptions;
 use crate::wire::{
-    DatagramSender, HEAD_BYTES, MessageFragment, PIECE_BYTES, Probe, SIZE_BYTES, complete,
-    put_message,
+    DatagramSender, HEAD_BYTES, MessageFragment, PIECE_BYTES, SIZE_BYTES, complete, put_message,
 };
 use amcast_core::messages::DatagramBacklog;
 use rustix::fd::OwnedFd;
@@ -207,14 +207,16 @@ impl Outbound {
     }
 
     /// Asks who hears the address of a group.
-    pub(crate) fn probe(&mut self, target: usize, probe: Probe) {
+    pub(crate) fn probe(&mut self, due: &DueProbe, told: &mut CarrierEvents) {
+        told.counts.probes_sent += 1;
         let mut buffer = self.buffer();
-        self.sender.probe(probe, &mut buffer);
-        self.enqueue_first(target, buffer);
+        self.sender.probe(due.probe, due.is_urgent, &due.echoes, &mut buffer);
+        self.enqueue_first(due.target, buffer);
     }
 
-    /// Answers a process's probe.
-    pub(crate) fn echo(&mut self, echo: ProbeEcho) {
+    /// Answers a process's probe, to that process alone.
+    pub(crate) fn echo(&mut self, echo: ProbeEcho, told: &mut CarrierEvents) {
+        told.counts.echoes_sent += 1;
         let mut buffer = self.buffer();
         self.sender.echo(echo.probe, echo.incarnation, &mut buffer);
         self.enqueue_first(echo.to.index(), buffer);
@@ -399,7 +401,7 @@ fn queue_bytes_max(options: &NetOptions) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{DatagramBody, next_message, read_datagram};
+    use crate::wire::{DatagramBody, Probe, next_message, read_datagram};
     use amcast_core::Pid;
     use rustix::net::{AddressFamily, SocketFlags, SocketType};
     use std::net::UdpSocket;
@@ -572,9 +574,13 @@ mod tests {
         let _limit = amcast_test_policy::time_limit();
         let (mut out, _) = blocked(1 << 20);
         (0..3).for_each(|_| out.enqueue(0, vec![7; 150]));
-        out.probe(1, Probe { group: amcast_core::Gid(0), number: 7 });
-        let first = read_datagram(&out.waiting[0].1);
-        assert!(matches!(first, Ok((_, DatagramBody::Probe(Probe { number: 7, .. })))));
+        let probe = Probe { group: amcast_core::Gid(0), number: 7 };
+        let due = DueProbe { target: 1, probe, is_urgent: false, echoes: Vec::new() };
+        out.probe(&due, &mut CarrierEvents::default());
+        let Ok((_, DatagramBody::Probe(first))) = read_datagram(&out.waiting[0].1) else {
+            panic!()
+        };
+        assert_eq!((first.probe, first.is_urgent), (probe, false));
         let bytes = |rate| {
             let datagram_bytes_per_s = rate;
             queue_bytes_max(&NetOptions { datagram_bytes_per_s, ..NetOptions::default() })

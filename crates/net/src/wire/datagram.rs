@@ -13,6 +13,17 @@ pub const SIZE_BYTES: usize = 2;
 /// How long the description in front of a piece is, in bytes.
 pub const PIECE_BYTES: usize = 12;
 
+/// How long what stands in front of the echoes of a probe is, in bytes.
+const PROBE_BYTES: usize = 6;
+
+/// How long each echo is that goes along with a probe, in bytes.
+const ECHO_BYTES: usize = 12;
+
+/// How many echoes go along with a probe in a datagram of so many bytes.
+pub const fn echoes_max(datagram_bytes: usize) -> usize {
+    datagram_bytes.saturating_sub(HEAD_BYTES + PROBE_BYTES) / ECHO_BYTES
+}
+
 /// `aD` as the first bytes of a datagram.
 const MAGIC: u16 = u16::from_le_bytes(*b"aD");
 
@@ -45,8 +56,8 @@ pub enum DatagramBody<'a> {
     Piece(MessageFragment<'a>),
     /// Nothing: the sender has just started and waits to be dialled.
     Knock,
-    /// Nothing: who gets it at the address of the group echoes it to the sender.
-    Probe(Probe),
+    /// A question to all members of a group; who gets it at the group's address echoes it.
+    Probe(GroupProbe<'a>),
     /// A probe that the receiver sent in this life of its reached the sender.
     Echo(Probe, u32),
 }
@@ -58,6 +69,40 @@ pub struct Probe {
     pub group: Gid,
     /// The number of the question among those of the sender; it wraps.
     pub number: u32,
+}
+
+/// A probe as it travels to the address of a group, and the echoes of its sender that go along with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GroupProbe<'a> {
+    /// The question.
+    pub probe: Probe,
+    /// Whether its sender waits for the echoes: each member sends its own at once, and to the sender alone.
+    pub is_urgent: bool,
+    /// Echoes of probes of others, one behind the other: [`GroupProbe::echoes`] takes them out.
+    echoes: &'a [u8],
+}
+
+/// An echo that goes along with a probe: the last probe that this member sent in this life of its reached the sender.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GatheredEcho {
+    /// The member that probed.
+    pub to: Pid,
+    /// In which of its lives.
+    pub incarnation: u32,
+    /// The number of its probe.
+    pub number: u32,
+}
+
+impl GroupProbe<'_> {
+    /// The echoes that go along.
+    pub fn echoes(&self) -> impl Iterator<Item = GatheredEcho> {
+        let one = |bytes: &[u8]| {
+            let mut from = ByteReader::new(bytes);
+            let (to, incarnation) = (Pid::decode(&mut from)?, u32::decode(&mut from)?);
+            Ok::<_, CodecError>(GatheredEcho { to, incarnation, number: u32::decode(&mut from)? })
+        };
+        self.echoes.chunks_exact(ECHO_BYTES).filter_map(move |bytes| one(bytes).ok())
+    }
 }
 
 impl Probe {
@@ -168,17 +213,22 @@ pub fn read_datagram(bytes: &[u8]) -> Result<(DatagramSender, DatagramBody<'_>),
             DatagramBody::Piece(piece)
         }
         KNOCK if rest.is_empty() => DatagramBody::Knock,
-        PROBE | ECHO => {
+        PROBE => {
             let mut rest = ByteReader::new(rest);
-            let probe = Probe::decode(&mut rest)?;
-            let body = match kind {
-                PROBE => DatagramBody::Probe(probe),
-                _ => DatagramBody::Echo(probe, u32::decode(&mut rest)?),
-            };
+            let (probe, is_urgent) = (Probe::decode(&mut rest)?, bool::decode(&mut rest)?);
+            let echoes = rest.rest();
+            if !echoes.len().is_multiple_of(ECHO_BYTES) {
+                return Err(NotDatagram::Malformed);
+            }
+            DatagramBody::Probe(GroupProbe { probe, is_urgent, echoes })
+        }
+        ECHO => {
+            let mut rest = ByteReader::new(rest);
+            let (probe, incarnation) = (Probe::decode(&mut rest)?, u32::decode(&mut rest)?);
             if !rest.rest().is_empty() {
                 return Err(NotDatagram::Malformed);
             }
-            body
+            DatagramBody::Echo(probe, incarnation)
         }
         _ => return Err(NotDatagram::Malformed),
     };
@@ -234,11 +284,17 @@ impl DatagramSender {
         self.head(KNOCK, to);
     }
 
-    /// Makes a datagram that probes a group's address.
-    pub fn probe(self, probe: Probe, to: &mut Vec<u8>) {
+    /// Makes a datagram that probes a group's address, with echoes of probes of others.
+    pub fn probe(self, probe: Probe, is_urgent: bool, echoes: &[GatheredEcho], to: &mut Vec<u8>) {
         self.head(PROBE, to);
         probe.group.0.encode(to);
         probe.number.encode(to);
+        is_urgent.encode(to);
+        for echo in echoes {
+            echo.to.encode(to);
+            echo.incarnation.encode(to);
+            echo.number.encode(to);
+        }
     }
 
     /// Makes a datagram that echoes a probe, to the one that sent it in this life of its.
@@ -302,10 +358,17 @@ mod tests {
     #[test]
     fn probes_and_echoes_read_back_and_longer_ones_are_malformed() {
         let probe = Probe { group: Gid(3), number: 0x0102_0304 };
-        let mut bytes = made(|to| SENDER.probe(probe, to));
+        let echoes =
+            [1, 2].map(|n| GatheredEcho { to: Pid(n), incarnation: 5, number: 0x0a0b_0c00 + n });
+        let mut bytes = made(|to| SENDER.probe(probe, true, &echoes, to));
         assert_eq!(bytes[6], 3);
-        assert_eq!(bytes[HEAD_BYTES..], [3, 4, 3, 2, 1]);
-        assert_eq!(read_datagram(&bytes), Ok((SENDER, DatagramBody::Probe(probe))));
+        assert_eq!(bytes[HEAD_BYTES..][..PROBE_BYTES], [3, 4, 3, 2, 1, 1]);
+        let second = &bytes[HEAD_BYTES + PROBE_BYTES + ECHO_BYTES..];
+        assert_eq!(second, [2, 0, 0, 0, 5, 0, 0, 0, 2, 12, 11, 10]);
+        assert_eq!([bytes.len() - 1, bytes.len()].map(echoes_max), [1, 2]);
+        let Ok((SENDER, DatagramBody::Probe(read))) = read_datagram(&bytes) else { panic!() };
+        assert_eq!((read.probe, read.is_urgent), (probe, true));
+        assert!(read.echoes().eq(echoes));
         let echo = made(|to| SENDER.echo(probe, 9, to));
         assert_eq!(echo[HEAD_BYTES..], [3, 4, 3, 2, 1, 9, 0, 0, 0]);
         assert_eq!(read_datagram(&echo), Ok((SENDER, DatagramBody::Echo(probe, 9))));
@@ -313,7 +376,7 @@ mod tests {
         bytes.push(0);
         assert_eq!(read_datagram(&bytes), Err(NotDatagram::Malformed), "longer than it says");
         complete(&mut bytes);
-        assert_eq!(read_datagram(&bytes), Err(NotDatagram::Malformed), "longer than a probe");
+        assert_eq!(read_datagram(&bytes), Err(NotDatagram::Malformed), "a part of an echo");
     }
 
     #[test]

@@ -16,7 +16,8 @@
 //! messages       length u16 | bytes, as often as they fit
 //! piece          number u32 | total u32 | index u16 | size u16 | bytes
 //! knock          nothing
-//! probe          group u8 | number u32
+//! probe          group u8 | number u32 | urgent u8 | echoes of other probes that go along, each:
+//!                of whom u32 | incarnation u32 of it | number u32
 //! echo           group u8 | number u32 | incarnation u32 of who probed
 //! ```
 //! Numbers are little-endian. A nonce has 16 bytes and a proof 32: see [`crate::Secret`].
@@ -30,8 +31,9 @@ mod hello;
 pub use assembly::MessageAssembly;
 pub use challenge::{CHALLENGE_BYTES, Nonces, OPENING_BYTES, PROVED_BYTES, opening, read_opening};
 pub use datagram::{
-    DatagramBody, DatagramSender, HEAD_BYTES, MessageFragment, NotDatagram, PIECE_BYTES, Probe,
-    SIZE_BYTES, complete, next_datagram, next_message, put_message, read_datagram,
+    DatagramBody, DatagramSender, GatheredEcho, GroupProbe, HEAD_BYTES, MessageFragment,
+    NotDatagram, PIECE_BYTES, Probe, SIZE_BYTES, complete, echoes_max, next_datagram, next_message,
+    put_message, read_datagram,
 };
 pub(crate) use frames::FrameQueue;
 pub use frames::{FrameReader, FrameTooLong, LENGTH_BYTES};
