@@ -246,7 +246,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     }
     if args.cost.cost {
         bench::heed_signals();
-        return super::bench_cost::measure(args);
+        return super::bench_cost::measure(args, args.cost.kinds);
     }
     let entry = entry(&args.protocol)?;
     if args.recovery.recovery {

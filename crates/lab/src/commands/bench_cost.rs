@@ -32,6 +32,9 @@ pub(super) struct BenchCostArgs {
     /// their own, under load and with one sender at 50 messages a second. Needs root
     #[arg(long, conflicts_with_all = ["service", "ycsb", "sweep", "recovery"])]
     pub(super) cost: bool,
+    /// Say of what kinds the packets are that a message takes
+    #[arg(long, requires = "cost")]
+    pub(super) kinds: bool,
 }
 
 /// A measured group.
@@ -44,7 +47,7 @@ struct GroupCost {
 }
 
 /// Measures all groups, and prints a table.
-pub(super) fn measure(args: &Bench) -> Result<(), Failure> {
+pub(super) fn measure(args: &Bench, kinds: bool) -> Result<(), Failure> {
     if let Some(why) = Lan::missing() {
         return Err(Failure::Failed(why.to_string()));
     }
@@ -64,6 +67,7 @@ pub(super) fn measure(args: &Bench) -> Result<(), Failure> {
                     payload: MESSAGE_BYTES,
                     load: of,
                     seconds: if args.is_quick() { [0.5, 1.0] } else { [1.0, 4.0] },
+                    kinds,
                 };
                 let found = lan.run(&plan).map_err(Failure::Failed)?;
                 all.push(GroupCost { protocol: protocol.name(), load, found });
@@ -75,7 +79,7 @@ pub(super) fn measure(args: &Bench) -> Result<(), Failure> {
             let of = json!({ "bench": "cost", "machine": HostMachine::here(), "groups": all });
             println!("{of}");
         }
-        false => print(&all),
+        false => print(&all, kinds),
     }
     Ok(())
 }
@@ -95,7 +99,7 @@ fn parameters(protocol: &dyn Entry) -> Vec<(String, String)> {
     timers.into_iter().chain(multicast).chain(link).collect()
 }
 
-fn print(all: &[GroupCost]) {
+fn print(all: &[GroupCost], kinds: bool) {
     println!(
         "processor time of all processes together, messages of {MESSAGE_BYTES} bytes: under full load with \
          {OUTSTANDING} of each member on the way, and with one sender at a low load\n"
@@ -113,6 +117,11 @@ fn print(all: &[GroupCost]) {
             found.processor_us_per_delivery * found.members as f64,
             found.datagrams_per_message,
         );
+        if kinds {
+            for (kind, each) in found.sent_per_message.iter().filter(|(_, each)| **each >= 0.005) {
+                println!("{:>31} {each:>8.2} {kind}", "");
+            }
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use super::{
 use crate::bench::child_process::{ChildOutput, ChildProcess, gather, this_program};
 use crate::bench::{Latency, histogram};
 use amcast_hosts::{HostLab, LabFeature, LinkSettings};
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -18,6 +19,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How often a link is measured, and for how long each time.
 const LINK_ROUNDS: usize = 3;
 const LINK_MEASURED: Duration = Duration::from_secs(1);
+
+/// The payload of a frame that is a datagram, in bytes, and which part of it a frame of TCP with time stamps carries.
+const DATAGRAM_PAYLOAD_BYTES: usize = 1472;
+const SEGMENT_PART: f64 = 1448.0 / 1472.0;
 
 /// Two frames.
 const SHORT_BURST_BYTES: u32 = 2 * 1514;
@@ -69,8 +74,8 @@ impl Lan {
         Ok(Self { hosts, runs: 0 })
     }
 
-    /// Measures the payload that a link carries, some times: other work on this machine makes it look slower, and nothing
-    /// makes it look faster.
+    /// Measures the payload that a link carries, some times: other work on this machine makes it look slower. A receiver
+    /// that is late to begin makes it look faster, but never more so than what frames of its rate have room for.
     ///
     /// # Errors
     /// When a socket cannot be opened on one of the hosts.
@@ -82,6 +87,13 @@ impl Lan {
             link.udp_mbps = link.udp_mbps.max(udp.mbit_per_s());
             link.tcp_mbps = link.tcp_mbps.max(tcp.mbit_per_s());
         }
+        let most = |payload| {
+            let rate = LinkSettings::of_rate(LAN_BITS_PER_S).udp_goodput_max(payload);
+            rate.map_or(f64::INFINITY, |bytes| bytes * 8.0 / 1e6)
+        };
+        link.udp_mbps = link.udp_mbps.min(most(DATAGRAM_PAYLOAD_BYTES));
+        // Heads of TCP with its time stamps take 24 bytes more than those of UDP.
+        link.tcp_mbps = link.tcp_mbps.min(most(DATAGRAM_PAYLOAD_BYTES) * SEGMENT_PART);
         Ok(link)
     }
 
@@ -118,6 +130,7 @@ impl Lan {
             payload: plan.payload,
             load: plan.load.clone(),
             seconds: plan.seconds,
+            kinds: plan.kinds,
         };
         let text = serde_json::to_string(&task).map_err(|e| e.to_string())?;
         let program = this_program(&[])?;
@@ -180,7 +193,17 @@ fn result(plan: &LanBroadcasts, said: &[LanReport], in_links: u64) -> Result<Lan
             / 1e3
             / delivered,
         datagrams_per_message: datagrams as f64 * said.len() as f64 / delivered,
+        sent_per_message: sent_by_kind(said, said.len() as f64 / delivered),
     })
+}
+
+/// What all members sent, by kind, as often as for one of `1 / part` messages.
+fn sent_by_kind(said: &[LanReport], part: f64) -> BTreeMap<String, f64> {
+    let mut all = BTreeMap::new();
+    for (kind, count) in said.iter().flat_map(|one| &one.kinds) {
+        *all.entry(kind.clone()).or_insert(0.0) += *count as f64 * part;
+    }
+    all
 }
 
 /// Megabits a second in each step of the time, on average over the members.
@@ -208,6 +231,7 @@ mod tests {
             digests: digests.to_vec(),
             lost: LanLosses { in_sockets: Some(2), ..LanLosses::default() },
             datagrams: 3,
+            kinds: [("carrier echoes".to_string(), 25)].into(),
             used_ns: 500_000_000,
         }
     }
@@ -216,7 +240,15 @@ mod tests {
     fn members_that_delivered_in_different_orders_have_no_result() {
         let load = LanLoad::Full { outstanding: 1 };
         let (set, seconds) = (Vec::new(), [0.0, 1.0]);
-        let plan = LanBroadcasts { protocol: "any", set, members: 2, payload: 1000, load, seconds };
+        let plan = LanBroadcasts {
+            protocol: "any",
+            set,
+            members: 2,
+            payload: 1000,
+            load,
+            seconds,
+            kinds: true,
+        };
         let found = result(&plan, &[report(&[1, 2, 3]), report(&[1, 2])], 5).unwrap();
         assert!((found.delivered_mbps - 8.0).abs() < 1e-9, "{found:?}");
         assert_eq!(found.own_mbps, [0.008; 2]);
@@ -229,6 +261,7 @@ mod tests {
         assert!((found.processor_us_per_delivery - 5_000.0).abs() < 1e-6, "{found:?}");
         assert!((found.datagrams_per_message - 0.06).abs() < 1e-9, "{found:?}");
         assert!((found.delivered_per_s - 100.0).abs() < 1e-9, "{found:?}");
+        assert!((found.sent_per_message["carrier echoes"] - 0.5).abs() < 1e-9, "{found:?}");
         let why = result(&plan, &[report(&[1, 2]), report(&[1, 3])], 0).unwrap_err();
         assert!(why.contains("different orders"), "{why}");
         assert!(result(&plan, &[report(&[1]), report(&[])], 0).is_err(), "nothing was compared");

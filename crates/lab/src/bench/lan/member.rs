@@ -1,7 +1,7 @@
 //! One process of a measurement on hosts: the protocol, its carrier, and a loop.
 
 use super::source::LanSource;
-use super::watch::LanWatch;
+use super::watch::{LanWatch, PacketKinds};
 use super::{LanLoad, LanLosses};
 use crate::bench::task;
 use amcast_core::messages::{Frames, MessageOutput};
@@ -14,6 +14,7 @@ use amcast_memory::{Idle, Idler, Pause, shorten_turns};
 use amcast_net::{Carrier, Interface, NetCounts, NetOptions, PeerConfig};
 use amcast_node::clock;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 
@@ -39,6 +40,8 @@ pub(super) struct LanTask {
     pub(super) load: LanLoad,
     /// Seconds until it is measured, and for how long.
     pub(super) seconds: [f64; 2],
+    /// Whether packets are counted by kind.
+    pub(super) kinds: bool,
 }
 
 /// The report of a member at its end, of the time in which it was measured.
@@ -60,6 +63,8 @@ pub(super) struct LanReport {
     pub(super) digests: Vec<u64>,
     pub(super) lost: LanLosses,
     pub(super) datagrams: u64,
+    /// Those of the carrier, and packets of the protocol, by kind.
+    pub(super) kinds: BTreeMap<String, u64>,
     /// The processor time that it used.
     pub(super) used_ns: u64,
 }
@@ -97,6 +102,9 @@ struct LanMember {
     seen: LanWatch,
     /// Whether it was lagging: then nothing of this counts.
     left_out: bool,
+    /// Of the time in which it is measured, where they are counted.
+    kinds: Option<PacketKinds>,
+    counts_kinds: bool,
 }
 
 impl LanMember {
@@ -147,6 +155,8 @@ impl LanMember {
             applied: 0,
             seen: LanWatch::default(),
             left_out: false,
+            kinds: None,
+            counts_kinds: task.kinds,
         })
     }
 
@@ -162,9 +172,13 @@ impl LanMember {
         let (from, used) = (clock::now(), clock::used());
         let before = (self.carrier.counts(), self.carrier.kernel_drops());
         self.seen.measure(from);
+        self.kinds = self.counts_kinds.then(PacketKinds::default);
         self.until(Time::NEVER, |_| clock::now() >= from + lasts)?;
         let to = clock::now();
-        let lost = losses(before, (self.carrier.counts(), self.carrier.kernel_drops()));
+        let after = self.carrier.counts();
+        let lost = losses(before, (after, self.carrier.kernel_drops()));
+        let mut kinds = self.kinds.take().unwrap_or_default().counts;
+        kinds.extend(carrier_kinds(before.0, after));
         Ok(LanReport {
             delivered_bytes: self.seen.bytes,
             delivered: self.seen.messages,
@@ -175,7 +189,8 @@ impl LanMember {
             latencies_ns: std::mem::take(&mut self.seen.latencies),
             digests: self.seen.digests.clone(),
             lost,
-            datagrams: self.carrier.counts().datagrams_sent - before.0.datagrams_sent,
+            datagrams: after.datagrams_sent - before.0.datagrams_sent,
+            kinds,
             used_ns: clock::used().0 - used.0,
         })
     }
@@ -261,7 +276,11 @@ impl LanMember {
             match item {
                 Output::Medium(out) => {
                     let (MessageOutput::To(_, _, frame) | MessageOutput::Group(_, _, frame)) = out;
-                    self.carrier.carry(out, self.outbox.bytes(*frame));
+                    let bytes = self.outbox.bytes(*frame);
+                    if let Some(kinds) = &mut self.kinds {
+                        kinds.count(matches!(out, MessageOutput::Group(..)), bytes);
+                    }
+                    self.carrier.carry(out, bytes);
                 }
                 Output::Deliver(Delivery { msg, position, payload, .. }) => {
                     self.position = *position;
@@ -270,12 +289,25 @@ impl LanMember {
                     self.seen.deliver(clock::now(), *msg, u64::from(payload.len), own);
                 }
                 Output::Event(ProtocolEvent::NeedsState { .. }) => self.left_out = true,
-                Output::Note(note) => self.seen.note(clock::now(), note),
+                Output::Note(note) => {
+                    self.seen.note(clock::now(), note);
+                    self.kinds.iter_mut().for_each(|kinds| kinds.note(note));
+                }
                 _ => {}
             }
         }
         self.outbox.clear();
     }
+}
+
+/// The datagrams that a carrier made by itself between two moments, and those that a group cost besides one for all.
+fn carrier_kinds(before: NetCounts, after: NetCounts) -> impl Iterator<Item = (String, u64)> {
+    let all = [
+        ("carrier probes", after.probes_sent - before.probes_sent),
+        ("carrier echoes", after.echoes_sent - before.echoes_sent),
+        ("carrier copies", after.multicast_copies - before.multicast_copies),
+    ];
+    all.into_iter().map(|(kind, count)| (kind.to_string(), count))
 }
 
 /// Losses between two moments.

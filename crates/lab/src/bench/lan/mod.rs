@@ -16,6 +16,7 @@ pub use member::run as run_member;
 use super::Latency;
 use super::votes::VoteSource;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The rate of each direction of each link, in bits of Ethernet frames per second: one that two cores fill with eight
 /// hosts, and not the twofold one, at which processors are the limit; datagrams of 10 kB take just above 49 Mbit/s, since the
@@ -100,6 +101,8 @@ pub struct LanBroadcasts {
     pub load: LanLoad,
     /// Seconds until it is measured, and for how long.
     pub seconds: [f64; 2],
+    /// Whether packets of the protocol are counted by kind, which takes processor time.
+    pub kinds: bool,
 }
 
 /// The result of a measurement.
@@ -133,6 +136,9 @@ pub struct LanResult {
     pub processor_us_per_delivery: f64,
     /// Datagrams that all processes sent together for each message.
     pub datagrams_per_message: f64,
+    /// Of all processes together for each message, by kind: datagrams that carriers made for themselves, copies for members that
+    /// do not hear the group's address, and, where they are counted, packets of the protocol to one member or to all, and its marks.
+    pub sent_per_message: BTreeMap<String, f64>,
 }
 
 /// Losses, of all members together. Where the system does not tell it, none.

@@ -166,6 +166,7 @@ mod tests {
             payload: 10,
             load,
             seconds: [0.0, 1.0],
+            kinds: false,
         })
     }
 

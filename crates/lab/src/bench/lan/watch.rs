@@ -1,14 +1,50 @@
 //! The observations of a process of a measurement: its deliveries, and how long it waited for bandwidth.
 
+use amcast_core::codec::{ByteReader, Codec};
 use amcast_core::step::Note;
 use amcast_core::{MsgId, Span, Time};
 use amcast_protocols::fastcast::{INCREASE_BEGINS, INCREASE_ENDS};
+use amcast_protocols::layers::vsync::VsyncPacket;
+use std::collections::BTreeMap;
 
 /// Orders are compared after each of so many deliveries.
 const COMPARED_EVERY: u64 = 16;
 
 /// A point of the course is for so long.
 pub(super) const COURSE_STEP: Span = Span::millis(100);
+
+/// The packets of a protocol that a member handed to its carrier, by the kinds of messages in them, and its marks.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PacketKinds {
+    /// `all` or `one`, as they go to all members or to one of them, and what is in them.
+    pub(super) counts: BTreeMap<String, u64>,
+}
+
+impl PacketKinds {
+    /// A packet leaves.
+    pub(super) fn count(&mut self, to_all: bool, bytes: &[u8]) {
+        let to = if to_all { "all" } else { "one" };
+        let mut kind = String::from(to);
+        match VsyncPacket::decode(&mut ByteReader::new(bytes)) {
+            Ok(packet) => {
+                let mut before = "";
+                for of in packet.kinds().filter(|of| *of != std::mem::replace(&mut before, of)) {
+                    kind.push(' ');
+                    kind.push_str(of);
+                }
+            }
+            Err(_) => kind.push_str(" other"),
+        }
+        *self.counts.entry(kind).or_default() += 1;
+    }
+
+    /// The protocol noted something.
+    pub(super) fn note(&mut self, note: &Note) {
+        if let Note::Mark(mark) = note {
+            *self.counts.entry(format!("mark {mark}")).or_default() += 1;
+        }
+    }
+}
 
 /// The observations of a member.
 #[derive(Default)]
@@ -83,6 +119,22 @@ mod tests {
 
     fn at(ms: u64) -> Time {
         Time::ZERO + Span::millis(ms)
+    }
+
+    #[test]
+    fn packets_count_by_receivers_and_what_is_no_packet_counts_as_such() {
+        let mut kinds = PacketKinds::default();
+        // A packet of the first life with two heartbeats, which are one kind.
+        let mut bytes = vec![0; 8];
+        bytes.extend([2, 0]);
+        (0..2).for_each(|_| bytes.extend([5, 0, 0, 0, 0, 0, 0, 0, 0, 1]));
+        kinds.count(true, &bytes);
+        kinds.count(false, &bytes);
+        kinds.count(false, b"x");
+        kinds.note(&Note::Mark(INCREASE_BEGINS));
+        let counts: Vec<_> = kinds.counts.iter().map(|(kind, n)| (kind.as_str(), *n)).collect();
+        let marked = format!("mark {INCREASE_BEGINS}");
+        assert_eq!(counts, [("all alive", 1), (&*marked, 1), ("one alive", 1), ("one other", 1)]);
     }
 
     #[test]

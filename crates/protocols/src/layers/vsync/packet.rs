@@ -20,6 +20,13 @@ pub struct VsyncPacket {
     pub(super) items: Vec<PacketItem>,
 }
 
+impl VsyncPacket {
+    /// The kinds of messages in it, in order: for people who count them.
+    pub fn kinds(&self) -> impl Iterator<Item = &'static str> {
+        self.items.iter().map(PacketItem::kind)
+    }
+}
+
 /// A thing said.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum PacketItem {
@@ -125,6 +132,23 @@ pub(super) const HEAD_BYTES: usize = 32;
 const COUNT_BYTES: usize = 3;
 
 impl PacketItem {
+    /// Its name, for people.
+    const fn kind(&self) -> &'static str {
+        match self {
+            Self::Cast { .. } => "cast",
+            Self::To { .. } => "message",
+            Self::Ack { .. } => "ack",
+            Self::AckAll { .. } => "ack-all",
+            Self::HeldByAll { .. } => "held-by-all",
+            Self::AskAck { .. } => "ask-ack",
+            Self::Fetch { .. } => "fetch",
+            Self::Forward { .. } => "forward",
+            Self::Stable { .. } => "stable",
+            Self::Alive { .. } | Self::Unheard { .. } | Self::Hears { .. } => "alive",
+            _ => "view",
+        }
+    }
+
     /// About how many bytes it takes on the wire.
     pub(super) fn size(&self) -> usize {
         HEAD_BYTES

@@ -148,6 +148,7 @@ fn measure(
                 payload: MESSAGE_BYTES,
                 load: load(point, link.udp_mbps),
                 seconds,
+                kinds: false,
             };
             let found = lan.run(&plan).map_err(Failure::Failed)?;
             let SocketPoint { load, sender, .. } = point;
@@ -186,6 +187,7 @@ pub(super) fn follow(session: &ReproduceSession<'_>) -> Result<SocketFigure, Fai
             bytes: shares::MESSAGE_BYTES,
         },
         seconds: [1.0, phase.times(shares::PHASES as u64).0 as f64 / 1e9],
+        kinds: false,
     };
     let found = lan.run(&plan).map_err(Failure::Failed)?;
     let course = DemandCourse::new(&found.course_mbps, phase, &demand);

@@ -100,6 +100,7 @@ pub(super) fn latency(
                     payload: MESSAGE_BYTES,
                     load: LanLoad::Source { source, apart_ns },
                     seconds: [WARM_UP, if session.quick { QUICK } else { lasts }],
+                    kinds: false,
                 };
                 let found = lan.run(&plan).map_err(Failure::Failed)?;
                 seen.push(VotedSocketResult { protocol: plan.protocol, per_second, found });

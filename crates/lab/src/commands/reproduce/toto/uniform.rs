@@ -67,6 +67,7 @@ fn plan(protocol: &'static dyn Entry, members: usize, far: bool, quick: bool) ->
             false => LanLoad::Full { outstanding: OUTSTANDING },
         },
         seconds: [1.0, if quick { 2.0 } else { 10.0 }],
+        kinds: false,
     }
 }
 
@@ -271,6 +272,7 @@ mod tests {
             delivered_per_s: figure,
             processor_us_per_delivery: 1.0,
             datagrams_per_message: 1.0,
+            sent_per_message: std::collections::BTreeMap::new(),
         };
         UniformResult { protocol, far, found }
     }

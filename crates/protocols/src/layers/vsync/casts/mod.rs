@@ -44,7 +44,8 @@ use ring::{LinkMessage, RingArrivals};
 
 /// Bytes of casts and messages that become datagrams in one round, about: the carrier says between two rounds whether it has
 /// room for more. A link of a gigabit a second carries as many in a millisecond, which is as long as a round of a loop that shares
-/// its core may be; a carrier holds twice as many, however low its rate is.
+/// its core may be; a carrier holds twice as many, however low its rate is. Each protocol on this layer is of one group, so that
+/// no other process shares the carrier.
 const ROUND_BYTES: usize = 128 << 10;
 
 /// The bytes of casts and messages that become datagrams in the present round.
