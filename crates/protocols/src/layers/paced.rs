@@ -3,14 +3,29 @@
 
 use amcast_core::{Span, Time};
 
-/// How far a sender of batches may be ahead of its rate, in time: so a late wake-up costs no throughput.
-const AHEAD: Span = Span::millis(1);
+/// How far a sender of batches may be ahead of its rate, in time: so a late wake-up costs no throughput. The least where it
+/// goes by what its link carries.
+const AHEAD_LEAST: Span = Span::millis(1);
+
+/// The same at most, where its link is slow.
+const AHEAD_MOST: Span = Span::millis(4);
+
+/// Between these it may be ahead by as long as the link takes for so many bytes: less than what may wait in front of a port.
+const AHEAD_BYTES: u64 = 64 << 10;
+
+/// How far the only sender on a link of this rate, in kilobytes a second, may be ahead of it.
+fn ahead_on(link: u64) -> Span {
+    let span = Span(AHEAD_BYTES * BYTE_NS / link.max(1));
+    span.clamp(AHEAD_LEAST, AHEAD_MOST)
+}
 
 /// A bucket that each batch fills, and that leaks at the rate of its sender.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PacedBatches {
     /// In kilobytes a second.
     rate: u64,
+    /// How far its sender may be ahead of that.
+    ahead: Span,
     /// Bytes that left and that the rate has not paid for yet.
     owed: u64,
     /// Up to when the rate has paid.
@@ -20,7 +35,13 @@ pub(crate) struct PacedBatches {
 impl PacedBatches {
     /// Nothing has left; at this rate, in kilobytes a second.
     pub(crate) const fn new(rate: u64) -> Self {
-        Self { rate, owed: 0, paid: Time::ZERO }
+        Self { rate, ahead: AHEAD_LEAST, owed: 0, paid: Time::ZERO }
+    }
+
+    /// The same of a sender that has a link of this rate for itself: it may be further ahead where that is slow, since a loop
+    /// that shares its core is late by some milliseconds.
+    pub(crate) fn of_whole_link(rate: u64) -> Self {
+        Self { ahead: ahead_on(rate), ..Self::new(rate) }
     }
 
     /// The rate.
@@ -58,7 +79,7 @@ impl PacedBatches {
 
     /// Bytes that may be owed.
     const fn ahead(&self) -> u64 {
-        self.rate * AHEAD.0 / BYTE_NS
+        self.rate * self.ahead.0 / BYTE_NS
     }
 
     /// The rate pays for what left, a byte after the other.
@@ -188,6 +209,19 @@ mod tests {
 
     fn at(us: u64) -> Time {
         Time::ZERO + Span::micros(us)
+    }
+
+    #[test]
+    fn a_sender_may_be_ahead_by_longer_where_links_are_slow() {
+        let span = |mbps: u64| ahead_on(mbps * 125);
+        assert_eq!([942, 400].map(span), [AHEAD_LEAST, Span(64 * 1024 * BYTE_NS / 50_000)]);
+        assert_eq!([49, 0].map(span), [AHEAD_MOST; 2]);
+        let second_batch = |mut batches: PacedBatches| {
+            batches.spend(at(1_000), 5_000);
+            batches.next_at()
+        };
+        assert_eq!(second_batch(PacedBatches::of_whole_link(1_000)), at(2_000));
+        assert_eq!(second_batch(PacedBatches::new(1_000)), at(5_000));
     }
 
     #[test]

@@ -112,7 +112,7 @@ impl RingPaxosMember {
             queue: PendingProposals::default(),
             opened: 0,
             announced: 0,
-            pace: PacedBatches::new(set.rate),
+            pace: PacedBatches::of_whole_link(set.rate),
             delivered_bytes: 0,
             proposed: alloc::vec![0; set.processes],
             delivery: BatchDelivery::new(
