@@ -179,7 +179,7 @@ impl fmt::Display for ProcessLabel {
     }
 }
 
-/// A static tree over the groups (the papers' overlay `T`): each group's parent.
+/// A tree over the groups (the papers' overlay `T`): each group's parent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Overlay {
     parents: Vec<Option<Gid>>,
@@ -222,6 +222,20 @@ impl fmt::Display for OverlayError {
 }
 
 impl core::error::Error for OverlayError {}
+
+/// As a list of parents, which [`Overlay::new`] takes.
+impl fmt::Display for Overlay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, parent) in self.parents.iter().enumerate() {
+            let comma = if i == 0 { "" } else { "," };
+            match parent {
+                Some(parent) => write!(f, "{comma}{}", parent.0)?,
+                None => write!(f, "{comma}-1")?,
+            }
+        }
+        Ok(())
+    }
+}
 
 impl Overlay {
     /// The tree with these parents, -1 for the root. [TRAM 8.1] gives the evaluation's trees as
@@ -339,6 +353,7 @@ mod tests {
     #[test]
     fn base_is_the_evaluation_tree() {
         let given = Overlay::new(&[-1, 0, 1, 1, 2, 2, 3, 3], 8).unwrap();
+        assert_eq!(given.to_string(), "-1,0,1,1,2,2,3,3");
         assert_eq!(Overlay::base(8), given);
         assert_eq!(given.lca(GroupSet::one(Gid(4)).with(Gid(5))), Gid(2));
         assert_eq!(given.lca(GroupSet::one(Gid(4)).with(Gid(6))), Gid(1));

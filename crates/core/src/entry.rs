@@ -55,6 +55,14 @@ pub trait Entry: Sync {
         None
     }
 
+    /// Whether the tree of a running system of this configuration can be changed ([`Input::Overlay`]): then none is its
+    /// [`overlay`](Self::overlay) for good.
+    ///
+    /// [`Input::Overlay`]: crate::Input::Overlay
+    fn has_dynamic_overlay(&self, _config: &Config) -> bool {
+        false
+    }
+
     /// Refuses the entry for a service on real processes: some of them crash, and some that live seem to have failed. A
     /// service that cannot reconcile two states needs one order, too.
     ///

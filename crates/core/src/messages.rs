@@ -131,6 +131,7 @@ where
             Input::Full(is_full) => Input::Full(is_full),
             Input::Unfit => Input::Unfit,
             Input::Leave => Input::Leave,
+            Input::Overlay(overlay) => Input::Overlay(overlay),
             Input::Applied(p) => Input::Applied(p),
             Input::Barrier(ticket) => Input::Barrier(ticket),
             Input::Oracle(o) => Input::Oracle(o),

@@ -19,6 +19,7 @@
 //! before the next input. `Submit` is offered only while [`Protocol::room`] allows it. Each
 //! [`ProtocolEvent`] says what it asks of the driver.
 
+use crate::cluster::Overlay;
 use crate::early::EarlyDelivery;
 use crate::events::ProtocolEvent;
 use crate::id::{Gid, GroupSet, MsgId, Pid};
@@ -141,6 +142,11 @@ pub enum Input<'a, M: Medium> {
     /// [`ProtocolEvent::Left`] or [`ProtocolEvent::MayStop`] says when it may stop. A protocol whose members
     /// are fixed says neither.
     Leave,
+    /// The application asks this client for another tree of the groups: a change that is ordered like a message to all of
+    /// them. Where several are asked for, each group has them one after the other, in one order. Only where
+    /// [`Entry::has_dynamic_overlay`](crate::Entry::has_dynamic_overlay) says so; a tree of another number of groups
+    /// is no change.
+    Overlay(&'a Overlay),
     /// A barrier: [`Output::Passed`] answers it once everything is delivered here that any replica of
     /// this process's group had delivered when it was set. Only where
     /// [`Capabilities::read_index`] is declared.

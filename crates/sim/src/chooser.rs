@@ -39,11 +39,13 @@ pub enum Concern {
     Successions,
     /// Which processes are out of another's reach at first, and for how long.
     Unreached,
+    /// The changes of the tree of the groups, and when they are asked for.
+    Overlays,
 }
 
 impl Concern {
     /// How many there are.
-    pub const COUNT: usize = 13;
+    pub const COUNT: usize = 14;
 
     /// Each of them.
     pub const ALL: [Self; Self::COUNT] = [
@@ -60,6 +62,7 @@ impl Concern {
         Self::Barriers,
         Self::Successions,
         Self::Unreached,
+        Self::Overlays,
     ];
 
     /// Its name: the name of its stream.
@@ -78,6 +81,7 @@ impl Concern {
             Self::Barriers => "barriers",
             Self::Successions => "successions",
             Self::Unreached => "unreached",
+            Self::Overlays => "overlays",
         }
     }
 }

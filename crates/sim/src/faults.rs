@@ -3,6 +3,7 @@
 //! Every rate is drawn anew for each run (swarm), so that some runs have many faults of one kind
 //! and none of another.
 
+pub(crate) mod overlays;
 mod successions;
 mod words;
 
@@ -11,7 +12,7 @@ pub(crate) use successions::has_successions;
 use crate::chooser::{Chooser, Concern};
 use alloc::vec::Vec;
 use amcast_core::{
-    About, Assumption, ClusterShape, Durability, Entry, Gid, MediumKind, Pid, Span, Time,
+    About, Assumption, ClusterShape, Durability, Entry, Gid, MediumKind, Overlay, Pid, Span, Time,
 };
 
 /// Which kinds of faults a run may have.
@@ -135,6 +136,14 @@ pub enum Fault {
     Checkpoint {
         /// The process.
         p: Pid,
+    },
+    /// A client is asked for another tree of the groups. That is no fault either, but where it falls between faults
+    /// matters.
+    Overlay {
+        /// The client.
+        p: Pid,
+        /// The tree.
+        overlay: Overlay,
     },
     /// A process is asked to leave its group, and stops when it has, or when it may; if neither comes
     /// in time it is ended. Skipped if it would leave a group without what the entry assumes.

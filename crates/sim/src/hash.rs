@@ -5,7 +5,7 @@ use amcast_core::memory::{self, AccessOutcome, WriteSource};
 use amcast_core::messages;
 use amcast_core::step::{Medium, Note, Oracle, Outbox, Output, PayloadRange};
 use amcast_core::trace::TraceEvent;
-use amcast_core::{Pid, ProtocolEvent, StateSource, Time};
+use amcast_core::{GroupSet, Pid, ProtocolEvent, StateSource, Time};
 
 /// A running hash. Not for secrets. The numbers of kinds of inputs and outputs that are gone (16, 17, 32 to 35) are
 /// given to no other kind.
@@ -73,6 +73,12 @@ impl RunHash {
         match input {
             OwnedInput::Start(life) => self.words(&[10, u64::from(*life)]),
             OwnedInput::Leave => self.word(39),
+            OwnedInput::Overlay(overlay) => {
+                self.word(76);
+                for g in GroupSet::first(overlay.groups()).iter() {
+                    self.word(overlay.parent(g).map_or(u64::MAX, |parent| u64::from(parent.0)));
+                }
+            }
             OwnedInput::Wake => self.word(11),
             OwnedInput::Poll => self.word(12),
             OwnedInput::Submit(cast) => self.words(&[13, *cast as u64]),

@@ -54,6 +54,9 @@ impl SimulatedRun<'_> {
                 }
             }
             Fault::Checkpoint { p } => self.checkpoint(*p),
+            Fault::Overlay { p, overlay } => {
+                self.enqueue(*p, OwnedInput::Overlay(overlay.clone()));
+            }
             Fault::Leave { p, patience, down } => self.ask_to_leave(*p, *patience, *down),
             Fault::Pause { p, span } => self.strike_pause(*p, *span),
             Fault::Partition { side, both, span } => {

@@ -290,21 +290,14 @@ impl RunPlan {
         let replaces = settings.replaces;
         let around = FaultBounds { calm, replaces, service, suspect, turns };
         let mut strikes = faults::draw(profile, entry, cluster, &around, chooser);
-        let stays_dead = |p| match cluster.group_of(p) {
-            None => !settings.clients_return,
-            Some(_) => !settings.restarts,
-        };
-        for strike in &mut strikes {
-            match &mut strike.fault {
-                Fault::Crash { p, down, .. } | Fault::Leave { p, down, .. } if stays_dead(*p) => {
-                    *down = None;
-                }
-                Fault::Power { outages, .. } => {
-                    let dead = outages.iter_mut().filter(|(p, _)| stays_dead(*p));
-                    dead.for_each(|(_, down)| *down = None);
-                }
-                _ => {}
-            }
+        stay_dead(&mut strikes, settings, cluster);
+        if entry.has_dynamic_overlay(config) {
+            strikes.extend(faults::overlays::draw(
+                settings.overlay_changes,
+                cluster,
+                calm,
+                chooser,
+            ));
         }
         let barriers = if entry.capabilities().read_index { settings.barriers } else { 0 };
         let drift_most = if profile.has(Profile::Pause) { 500 } else { 0 };
@@ -322,6 +315,26 @@ impl RunPlan {
             settle: settings.settle,
             quiet: settings.quiet,
             events_max: settings.events_max,
+        }
+    }
+}
+
+/// Makes crashes final of processes that are not to come back.
+fn stay_dead(strikes: &mut [Strike], settings: &RunSettings, cluster: &ClusterShape) {
+    let stays_dead = |p| match cluster.group_of(p) {
+        None => !settings.clients_return,
+        Some(_) => !settings.restarts,
+    };
+    for strike in strikes {
+        match &mut strike.fault {
+            Fault::Crash { p, down, .. } | Fault::Leave { p, down, .. } if stays_dead(*p) => {
+                *down = None;
+            }
+            Fault::Power { outages, .. } => {
+                let dead = outages.iter_mut().filter(|(p, _)| stays_dead(*p));
+                dead.for_each(|(_, down)| *down = None);
+            }
+            _ => {}
         }
     }
 }

@@ -10,7 +10,9 @@ use alloc::vec::Vec;
 use amcast_core::memory::Memory;
 use amcast_core::messages::{DatagramBacklog, Frames, Lane};
 use amcast_core::step::{Medium, Oracle, ProtocolStatus, Ticket, WaitReason};
-use amcast_core::{Gid, GroupSet, Input, MsgId, Pid, ProtocolProcess, Span, Submission, Time};
+use amcast_core::{
+    Gid, GroupSet, Input, MsgId, Overlay, Pid, ProtocolProcess, Span, Submission, Time,
+};
 
 /// A multicast that the host asked for, with its number.
 #[derive(Clone, Debug)]
@@ -30,6 +32,7 @@ pub(crate) enum OwnedInput {
     /// Which life it is.
     Start(u32),
     Leave,
+    Overlay(Overlay),
     Wake,
     Poll,
     /// The index of the cast in the plan.
@@ -65,6 +68,7 @@ impl OwnedInput {
             Self::Lost => Input::Lost,
             Self::Start(incarnation) => Input::Start { incarnation: *incarnation },
             Self::Leave => Input::Leave,
+            Self::Overlay(overlay) => Input::Overlay(overlay),
             Self::Full(is_full) => Input::Full(*is_full),
             Self::Unfit => Input::Unfit,
             Self::Given(given) => Input::Submit(Submission {

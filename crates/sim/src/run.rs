@@ -44,6 +44,8 @@ pub struct RunSettings {
     pub restarts: bool,
     /// Whether disks may be lost and replaced by empty ones.
     pub replaces: bool,
+    /// How many changes of the tree of the groups at most, where it may change.
+    pub overlay_changes: usize,
     /// Whether the memory of a process may change, and be read, in the middle of its steps.
     pub splits_steps: bool,
     /// Whether replicas over messages may be gone in turn, each as the one before comes back, so that logs
@@ -76,6 +78,7 @@ impl Default for RunSettings {
             model: None,
             restarts: true,
             replaces: true,
+            overlay_changes: 6,
             splits_steps: true,
             successions: true,
             clients_return: false,

@@ -493,6 +493,7 @@ impl Protocol for MultiRing {
             Input::Oracle(Oracle::Trust(p)) => self.links.trust(p),
             // The members are fixed: a member that stops is passed over, and what is applied makes room.
             Input::Leave
+            | Input::Overlay(_)
             | Input::Full(_)
             | Input::Oracle(Oracle::Leader(..) | Oracle::NoLeader(_))
             | Input::Medium(MessageInput::Down(_) | MessageInput::Backlog(_)) => {}

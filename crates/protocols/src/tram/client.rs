@@ -2,6 +2,7 @@
 //! destinations [TRAM 5.2].
 
 use super::buffer::{self, HOLDER};
+use super::dynamic_overlay::{ClientOverlay, StaleMessage};
 use super::layout::Layout;
 use super::mutants::{self, TramMutant};
 use super::params;
@@ -17,8 +18,8 @@ use amcast_core::memory::{
 };
 use amcast_core::step::{Note, ProtocolStatus, WaitReason, WakeReason};
 use amcast_core::{
-    Config, ConfigError, Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolEvent, Role,
-    Submission, Time,
+    Config, ConfigError, Gid, GroupSet, Input, MsgId, Outbox, Overlay, Pid, Protocol,
+    ProtocolEvent, Role, Submission, Time,
 };
 
 /// A TRAM client.
@@ -31,6 +32,8 @@ pub(crate) struct TramClient {
     layout: Layout,
     /// RamCast's: it sends a message to each destination for itself.
     spreads: bool,
+    /// Where the tree may change: what it knows of that.
+    trees: Option<alloc::boxed::Box<ClientOverlay>>,
     /// The payload behind the room for timestamps.
     framed: Vec<u8>,
     /// Under which it writes; a later holder of the same buffers has a higher one.
@@ -59,6 +62,8 @@ struct GroupLane {
     open: VecDeque<(MsgId, u64)>,
     /// The leader of the group, as far as it has published so: only it is woken.
     leader: Option<usize>,
+    /// Its fence for another tree may be untold somewhere.
+    fenced: bool,
 }
 
 /// How far one replica's buffer is written.
@@ -98,6 +103,7 @@ impl TramClient {
         let Role::Client { client } = cluster.role(me) else {
             return Err(ConfigError::Role("not a client"));
         };
+        let trees = layout.is_dynamic().then(|| alloc::boxed::Box::new(ClientOverlay::new(config)));
         let copied =
             |pid| BufferProgress { pid, told: false, posted: 0, done: 0, flying: 0, stale: 0 };
         // [TRAM 1:1] every buffer starts out empty.
@@ -109,6 +115,7 @@ impl TramClient {
             replicas: cluster.members(group).map(copied).collect(),
             open: VecDeque::new(),
             leader: None,
+            fenced: false,
         };
         Ok(Self {
             me,
@@ -117,6 +124,7 @@ impl TramClient {
             mutants,
             layout,
             spreads,
+            trees,
             framed: Vec::new(),
             lease: 0,
             lanes: cluster.all_groups().iter().map(lane).collect(),
@@ -146,6 +154,21 @@ impl TramClient {
         }
     }
 
+    /// Asks for another tree: the request goes to all groups, behind what is held back.
+    fn ask_overlay(&mut self, overlay: &Overlay) {
+        let record = RingRecord {
+            kind: RingRecordKind::Overlay,
+            bytes: 0,
+            source: self.number as u16,
+            lease: self.epoch(),
+            msg: MsgId { sender: self.me, seq: 0 },
+            dst: GroupSet::EMPTY,
+        };
+        if let Some(trees) = self.trees.as_mut().filter(|_| overlay.groups() == self.lanes.len()) {
+            trees.ask(record, overlay);
+        }
+    }
+
     /// How many submissions of `bytes` bytes there is room for towards a group.
     fn room_towards(&self, lca: Gid, bytes: usize) -> usize {
         let ring = self.layout.sent(lca);
@@ -167,7 +190,58 @@ impl TramClient {
 
     /// The group that orders messages to `dst` first.
     fn target(&self, dst: GroupSet) -> Gid {
-        mutants::target(self.mutants, self.config.overlay(), dst)
+        let overlay = match &self.trees {
+            Some(trees) => trees.overlay(),
+            None => self.config.overlay(),
+        };
+        mutants::target(self.mutants, overlay, dst)
+    }
+
+    /// Whether requests of this client to `group` are held back: those that a change of the tree has made stale go
+    /// first, and the group may not have told yet that it is in the latest tree.
+    fn awaits_overlay(&self, group: Gid) -> bool {
+        let waits = |trees: &ClientOverlay| !trees.stale.is_empty() || !trees.has_joined(group);
+        self.trees.as_ref().is_some_and(|trees| waits(trees))
+    }
+
+    /// Requests anew what a change of the tree has made stale, as far as there is room. Says whether that is anything.
+    fn send_stale(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) -> bool {
+        let mut is_any = false;
+        while let Some(trees) = &self.trees {
+            let Some(StaleMessage { record, payload }) = trees.stale.front() else { break };
+            let lca = self.target(record.dst);
+            if !trees.has_joined(lca) || self.room_towards(lca, payload.len()) == 0 {
+                break;
+            }
+            let stale = self.trees.as_mut().and_then(|trees| trees.stale.pop_front());
+            let Some(StaleMessage { record, payload }) = stale else { break };
+            self.write(view, record, &payload, lca, out);
+            is_any = true;
+        }
+        is_any
+    }
+
+    /// A group tells of another tree: what it did not take up is requested anew.
+    fn learn(
+        &mut self,
+        lane: usize,
+        rank: usize,
+        view: RegionWindow<'_>,
+        out: &mut Outbox<Memory>,
+    ) {
+        let (epoch, lane) = (self.epoch(), &mut self.lanes[lane]);
+        let Some(trees) = &mut self.trees else { return };
+        let told = view.region(self.layout.credit(lane.group, rank));
+        let Some(learnt) = trees.look(lane.group, told, (epoch, lane.head)) else { return };
+        out.mark("tram-client-learns-overlay");
+        let ring = self.layout.sent(lane.group);
+        if !self.mutants.is(TramMutant::ForgetsStaleRequests) {
+            trees.collect(&ring, view.region(ring.region), epoch, (learnt.stale_from, lane.head));
+        }
+        lane.taken = lane.taken.max(learnt.cut);
+        lane.open.clear();
+        lane.replicas.iter_mut().for_each(|replica| replica.told = false);
+        lane.fenced = true;
     }
 
     // [TRAM 1:4-6] write(p, HM[c, slot[g]], ..) for all replicas of the group.
@@ -178,10 +252,30 @@ impl TramClient {
         lca: Gid,
         out: &mut Outbox<Memory>,
     ) {
+        let record = RingRecord {
+            kind: RingRecordKind::Message,
+            bytes: s.payload.len() as u32,
+            source: self.number as u16,
+            lease: self.epoch(),
+            msg: MsgId { sender: self.me, seq: s.seq },
+            dst: s.dst,
+        };
+        out.event(ProtocolEvent::Part(record.msg));
+        self.write(view, record, s.payload, lca, out);
+    }
+
+    fn write(
+        &mut self,
+        view: RegionWindow<'_>,
+        record: RingRecord,
+        payload: &[u8],
+        lca: Gid,
+        out: &mut Outbox<Memory>,
+    ) {
         let ring = self.layout.sent(lca);
         let epoch = self.epoch();
         let lane = &mut self.lanes[lca.index()];
-        let lines = lines_of(s.payload.len() as u32);
+        let lines = lines_of(payload.len() as u32);
         assert!(lane.free(&ring) >= u64::from(lines), "submitted beyond room()");
         let region = view.region(ring.region);
         let start = ring.start(lane.head, lines);
@@ -190,22 +284,13 @@ impl TramClient {
             lane.pad = Some((lane.head, start));
             lane.head = start;
         }
-        let msg = MsgId { sender: self.me, seq: s.seq };
-        let record = RingRecord {
-            kind: RingRecordKind::Message,
-            bytes: s.payload.len() as u32,
-            source: self.number as u16,
-            lease: epoch,
-            msg,
-            dst: s.dst,
-        };
-        ring.write(region, lane.head, epoch, &record, s.payload);
+        ring.write(region, lane.head, epoch, &record, payload);
         lane.head += u64::from(lines);
-        lane.open.push_back((msg, lane.head));
-        out.event(ProtocolEvent::Part(msg));
+        lane.open.push_back((record.msg, lane.head));
         let waiting = lane.replicas.iter().map(|r| lane.head - r.posted).max().unwrap_or(0);
         if waiting >= self.batch_lines {
-            lane.post(&ring, (self.layout.hm_client(self.number), epoch), out);
+            let holder = holder_of(&self.trees, lca, epoch);
+            lane.post(&ring, (self.layout.hm_client(self.number), holder), out);
         }
     }
 
@@ -216,19 +301,31 @@ impl TramClient {
             self.looked = now;
         }
         self.owes_a_look = !looks;
-        let hm = (self.layout.hm_client(self.number), self.epoch());
+        let (hm, epoch) = (self.layout.hm_client(self.number), self.epoch());
         for i in 0..self.lanes.len() {
-            let ring = self.layout.sent(self.lanes[i].group);
+            let group = self.lanes[i].group;
+            let ring = self.layout.sent(group);
             if looks || self.lanes[i].free(&ring) < u64::from(ring.lines / 2) {
                 self.look(i, view, out);
             }
-            self.lanes[i].post(&ring, hm, out);
+            let holder = holder_of(&self.trees, group, epoch);
+            self.lanes[i].post(&ring, (hm, holder), out);
+        }
+        // Behind that: a replica that started anew gets again what is there before more is written.
+        if self.send_stale(view, out) {
+            for lane in &mut self.lanes {
+                let holder = holder_of(&self.trees, lane.group, epoch);
+                lane.post(&self.layout.sent(lane.group), (hm, holder), out);
+            }
         }
     }
 
     /// Looks at what the replicas of a group say that it has taken over, and who leads.
     fn look(&mut self, lane: usize, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         let epoch = self.epoch();
+        if self.trees.is_some() {
+            (0..self.lanes[lane].replicas.len()).for_each(|rank| self.learn(lane, rank, view, out));
+        }
         let lane = &mut self.lanes[lane];
         let mut leading = 0;
         for rank in 0..lane.replicas.len() {
@@ -293,9 +390,10 @@ impl GroupLane {
     fn post(
         &mut self,
         ring: &RecordRing,
-        (hm, epoch): (RecordRing, u32),
+        (hm, holder): (RecordRing, WriteSource),
         out: &mut Outbox<Memory>,
     ) {
+        let fenced = core::mem::take(&mut self.fenced);
         let group = self.group;
         let head = self.head;
         let pad = self.pad;
@@ -305,9 +403,9 @@ impl GroupLane {
         for rank in (first..n).chain(0..first) {
             let replica = &mut self.replicas[rank];
             let (to, region) = (replica.pid, hm.region);
-            if replica.posted < head && !core::mem::replace(&mut replica.told, true) {
-                let (at, source) = (HOLDER, buffer::holder(epoch));
-                out.ask(MemoryOutput::Write { to, region, at, source, ticket: None, bell: false });
+            if (replica.posted < head || fenced) && !core::mem::replace(&mut replica.told, true) {
+                let (at, source) = (HOLDER, holder);
+                out.ask(MemoryOutput::Write { to, region, at, source, ticket: None, bell: fenced });
             }
             while replica.posted < head {
                 let (count, next) = ring.piece(replica.posted, head, pad);
@@ -329,6 +427,18 @@ impl GroupLane {
     }
 }
 
+/// The line that tells a group whose requests follow, and for which tree.
+fn holder_of(
+    trees: &Option<alloc::boxed::Box<ClientOverlay>>,
+    group: Gid,
+    epoch: u32,
+) -> WriteSource {
+    match trees {
+        Some(trees) => trees.holder(group, epoch),
+        None => buffer::holder(epoch),
+    }
+}
+
 impl Protocol for TramClient {
     type Medium = Memory;
 
@@ -342,6 +452,10 @@ impl Protocol for TramClient {
         match input {
             Input::Start { incarnation } => self.lease = incarnation,
             Input::Submit(s) => self.submit(view, s, out),
+            Input::Overlay(overlay) => {
+                self.ask_overlay(overlay);
+                self.poll(now, view, out);
+            }
             Input::Medium(MemoryInput::Poll) | Input::Wake => self.poll(now, view, out),
             Input::Medium(MemoryInput::Done(t, outcome)) => {
                 debug_assert!(
@@ -362,7 +476,8 @@ impl Protocol for TramClient {
         if self.lanes.iter().any(behind) {
             return Some((Time::ZERO, WakeReason::Flush));
         }
-        let waits = self.owes_a_look && self.lanes.iter().any(|l| !l.open.is_empty());
+        let owed = self.trees.is_some() || self.lanes.iter().any(|l| !l.open.is_empty());
+        let waits = self.owes_a_look && owed;
         waits.then(|| (self.looked + ROUND, WakeReason::Flush))
     }
 
@@ -376,7 +491,8 @@ impl Protocol for TramClient {
             let room = |g: Gid| self.room_towards(g, bytes);
             return dst.iter().map(room).min().unwrap_or(0);
         }
-        self.room_towards(self.target(dst), bytes)
+        let target = self.target(dst);
+        if self.awaits_overlay(target) { 0 } else { self.room_towards(target, bytes) }
     }
 
     fn payload_max(&self) -> usize {
@@ -388,10 +504,14 @@ impl Protocol for TramClient {
         for lane in &self.lanes {
             lane.open.iter().for_each(|&(m, _)| tell(m, WaitReason::Order(lane.group)));
         }
+        for StaleMessage { record, .. } in self.trees.iter().flat_map(|trees| &trees.stale) {
+            tell(record.msg, WaitReason::Room(self.target(record.dst)));
+        }
     }
 
     fn status(&self) -> ProtocolStatus {
-        let backlog = self.lanes.iter().map(|l| l.open.len() as u64).sum();
+        let open: u64 = self.lanes.iter().map(|l| l.open.len() as u64).sum();
+        let backlog = open + self.trees.as_ref().map_or(0, |trees| trees.stale.len() as u64);
         ProtocolStatus { backlog, ..ProtocolStatus::default() }
     }
 }

@@ -9,7 +9,7 @@ use super::ring::{RingRecord, RingRecordKind};
 use super::ticket::TicketRequest;
 use amcast_core::memory::{Memory, MemoryOutput, RegionWindow, WriteSource};
 use amcast_core::step::{Delivery, Note, PayloadRange};
-use amcast_core::{Outbox, Output, Pid, ProtocolEvent, Role};
+use amcast_core::{Gid, Outbox, Output, Pid, ProtocolEvent, Role};
 
 /// After so many heartbeats a replica says again how far its group has taken over, changed or not.
 const SAY_AGAIN_BEATS: u64 = 32;
@@ -198,7 +198,7 @@ impl TramReplica {
                 }
                 continue;
             }
-            let wants = |r: &RingRecord| r.kind == RingRecordKind::Message && r.dst.contains(group);
+            let wants = |r: &RingRecord| r.kind.is_passed_on() && r.dst.contains(group);
             let mut record = None;
             let payload = out.fill(|to| record = log.read_checked(pos, wants, to));
             // A record that ends behind what is decided is none: who wrote the log says two things.
@@ -210,8 +210,12 @@ impl TramReplica {
                 return;
             };
             self.progress.consumed = pos + u64::from(record.lines());
-            if record.kind == RingRecordKind::Message {
-                self.consume_message(pos, &record, payload, out);
+            match record.kind {
+                RingRecordKind::Message => self.consume_message(pos, &record, payload, out),
+                RingRecordKind::Overlay | RingRecordKind::Rejoin => {
+                    self.consume_change(pos, &record, payload, out);
+                }
+                _ => {}
             }
         }
     }
@@ -226,7 +230,8 @@ impl TramReplica {
         out.event(ProtocolEvent::Part(record.msg));
         if pos >= self.progress.cursors_from {
             // [TRAM 2:34] slot_in moves with the log, in which every record names its source.
-            take_up(&self.layout, &mut self.buffers.sources, record);
+            let parent = self.parent_consumed();
+            take_up(&self.layout, &mut self.buffers.sources, record, parent);
         }
         if record.dst.contains(self.place.group) {
             self.progress.delivered = self.progress.consumed;
@@ -274,6 +279,9 @@ impl TramReplica {
         let term = if leads { u64::from(self.permissions.promise.epoch) } else { 0 };
         let step = u64::from(self.layout.lap_of(self.layout.hm_lines) / 8);
         let parent = self.buffers.parent_source();
+        if self.changes.is_some() {
+            self.tell_overlay(again, out);
+        }
         for i in 0..self.buffers.sources.len() {
             let source = &mut self.buffers.sources[i];
             let told_as = u64::from(source.lease) << 32 | term;
@@ -291,6 +299,8 @@ impl TramReplica {
             let lease = source.lease;
             if self.exchange.is_some() && i >= parent {
                 self.tell_group(i, next, out);
+            } else if self.changes.is_some() && i >= parent {
+                self.tell_parent_of(i - parent, next, out);
             } else if i == parent {
                 self.tell_parent(next, out);
             } else {
@@ -303,7 +313,20 @@ impl TramReplica {
     }
 
     fn tell_parent(&self, next: u64, out: &mut Outbox<Memory>) {
-        let Some(parent) = self.config.overlay().parent(self.place.group) else { return };
+        if let Some(parent) = self.config.overlay().parent(self.place.group) {
+            self.tell_parent_group(parent, next, out);
+        }
+    }
+
+    /// As [`TramReplica::tell_parent`], to one that is or was the parent.
+    fn tell_parent_of(&self, group: usize, next: u64, out: &mut Outbox<Memory>) {
+        // Nothing ever came from there.
+        if next > 0 {
+            self.tell_parent_group(Gid(group as u8), next, out);
+        }
+    }
+
+    fn tell_parent_group(&self, parent: Gid, next: u64, out: &mut Outbox<Memory>) {
         let region = self.layout.taken(parent, self.place.group, self.place.rank);
         for to in self.config.cluster().members(parent) {
             Self::write_line(out, to, region, [next, 0, 0, 0, 0, 0, 0], true);

@@ -18,14 +18,27 @@ use amcast_core::{Config, ConfigError, Gid, GroupSet, Pid, Role};
 /// written over the log that is in force.
 pub(crate) const HALVES: usize = 2;
 
+/// Lines in which a group tells a client of another tree.
+const TOLD_LINES: u32 = 2;
+
+/// Which groups write to each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum GroupPairs {
+    /// A parent and its children, in a tree that stays.
+    Tree,
+    /// Every two groups: any of them may become the other's parent.
+    DynamicTree,
+    /// Every two groups exchange timestamps: then no group has a parent or children.
+    Exchange,
+}
+
 /// Where everything lies; the same answer at every process.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     config: Config,
     clients: usize,
     n: usize,
-    /// Whether every two groups exchange timestamps: then no group has a parent or children.
-    exchange: bool,
+    pairs: GroupPairs,
     pub(crate) log_lines: u32,
     pub(crate) hm_lines: u32,
     pub(crate) xfer_lines: u32,
@@ -34,15 +47,16 @@ pub(crate) struct Layout {
 
 impl Layout {
     pub(crate) fn new(config: &Config) -> Result<Self, ConfigError> {
-        Self::of(config, false)
+        let is_dynamic = config.get(&params::DYNAMIC_OVERLAY) == 1;
+        Self::of(config, if is_dynamic { GroupPairs::DynamicTree } else { GroupPairs::Tree })
     }
 
     /// Where everything lies if every two groups exchange timestamps.
     pub(crate) fn of_exchange(config: &Config) -> Result<Self, ConfigError> {
-        Self::of(config, true)
+        Self::of(config, GroupPairs::Exchange)
     }
 
-    fn of(config: &Config, exchange: bool) -> Result<Self, ConfigError> {
+    fn of(config: &Config, pairs: GroupPairs) -> Result<Self, ConfigError> {
         let lines = |p| config.get(p) as u32;
         let (log_lines, hm_lines) = (lines(&params::LOG_LINES), lines(&params::HM_LINES));
         let xfer_lines = lines(&params::XFER_LINES);
@@ -61,7 +75,7 @@ impl Layout {
             config: config.clone(),
             clients,
             n,
-            exchange,
+            pairs,
             log_lines,
             hm_lines,
             xfer_lines,
@@ -71,6 +85,11 @@ impl Layout {
 
     pub(crate) const fn clients(&self) -> usize {
         self.clients
+    }
+
+    /// Whether the groups may get another tree.
+    pub(crate) const fn is_dynamic(&self) -> bool {
+        matches!(self.pairs, GroupPairs::DynamicTree)
     }
 
     /// The largest payload: a record takes at most half a ring, since a pad may waste as much.
@@ -89,7 +108,12 @@ impl Layout {
         self.ring(c, HM_BASE, self.hm_lines)
     }
 
-    /// `HM[parent]` as written by rank `w` of the parent.
+    /// `HM[parent]` as written by rank `w` of the group `parent`.
+    pub(crate) fn hm_of(&self, parent: Gid, w: usize) -> RecordRing {
+        if self.is_dynamic() { self.proposals(parent, w) } else { self.hm_parent(w) }
+    }
+
+    /// `HM[parent]` as written by rank `w` of the parent, in a tree that stays.
     pub(crate) fn hm_parent(&self, w: usize) -> RecordRing {
         self.ring(self.clients + w, 0, self.hm_lines)
     }
@@ -116,11 +140,14 @@ impl Layout {
 
     /// How far rank `w` of child `child` says that its group has taken over.
     pub(crate) fn taken(&self, group: Gid, child: Gid, w: usize) -> RegionId {
+        if self.is_dynamic() {
+            return self.proposals_taken(child, w);
+        }
         let before = self.config.overlay().children(group).and(GroupSet::first(child.index()));
         id(self.clients + self.n * (3 + HALVES) + 1 + before.len() * self.n + w)
     }
 
-    /// The timestamps of group `from`, as rank `w` of it sends them here.
+    /// The timestamps of group `from`, as rank `w` of it sends them here; in a tree that may change, its messages.
     pub(crate) fn proposals(&self, from: Gid, w: usize) -> RecordRing {
         self.ring(self.first_proposals() + from.index() * self.n + w, 0, self.hm_lines)
     }
@@ -178,7 +205,7 @@ impl Layout {
         }
         for w in 0..self.n {
             // The root has no parent: the place stays, so that ids are the same everywhere.
-            all.push(match overlay.parent(group).filter(|_| !self.exchange) {
+            all.push(match overlay.parent(group).filter(|_| self.pairs == GroupPairs::Tree) {
                 Some(p) => spec("hm-parent", self.hm_lines, cluster.replica(p, w)),
                 None => spec("hm-parent", 1, me),
             });
@@ -192,8 +219,8 @@ impl Layout {
         all.extend(cluster.members(group).map(|w| spec("row", 1, w)));
         all.extend(cluster.members(group).map(|w| spec("xfer", self.xfer_lines, w)));
         all.push(spec("stage", self.xfer_lines, me));
-        if self.exchange {
-            self.exchange_regions(group, me, &mut all);
+        if self.pairs != GroupPairs::Tree {
+            self.pair_regions(group, me, &mut all);
             return all;
         }
         for child in overlay.children(group).iter() {
@@ -202,14 +229,15 @@ impl Layout {
         all
     }
 
-    fn exchange_regions(&self, group: Gid, me: Pid, all: &mut Vec<RegionSpec>) {
+    fn pair_regions(&self, group: Gid, me: Pid, all: &mut Vec<RegionSpec>) {
         let cluster = self.config.cluster();
         let spec = |name, lines, writer| RegionSpec { name, lines, writer, guarded: false };
         for from in cluster.all_groups().iter() {
             // Its own group sends it none: the place stays, so that ids are the same everywhere.
             let lines = if from == group { 1 } else { self.hm_lines };
             let writer = |w| if from == group { me } else { w };
-            all.extend(cluster.members(from).map(|w| spec("proposals", lines, writer(w))));
+            let name = if self.is_dynamic() { "hm-parent" } else { "proposals" };
+            all.extend(cluster.members(from).map(|w| spec(name, lines, writer(w))));
         }
         for by in cluster.all_groups().iter() {
             all.extend(cluster.members(by).map(|w| spec("taken", 1, w)));
@@ -223,8 +251,10 @@ impl Layout {
         for _ in 0..cluster.groups() {
             all.push(spec("sent", self.hm_lines, me));
         }
+        // Behind its credit a group tells of another tree.
+        let lines = if self.is_dynamic() { 1 + TOLD_LINES } else { 1 };
         for g in cluster.all_groups().iter() {
-            all.extend(cluster.members(g).map(|w| spec("credit", 1, w)));
+            all.extend(cluster.members(g).map(|w| spec("credit", lines, w)));
         }
         all
     }

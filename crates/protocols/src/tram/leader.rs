@@ -2,6 +2,8 @@
 //! logs, and passes what is decided on to the children [TRAM 5.3, steps 2.2 to 2.5].
 
 use super::buffer;
+use super::dynamic_overlay::OverlayAtEnd;
+use super::forwarding::ForwardedMessages;
 use super::layout::PromiseGrant;
 use super::log_region::{Control, FollowerLog, OwnLog};
 use super::mutants::TramMutant;
@@ -11,9 +13,7 @@ use super::ticket::{self, TicketRequest};
 use crate::tram::ramcast::exchange;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use amcast_core::memory::{
-    AccessOutcome, CacheLine, LineRange, Memory, MemoryOutput, RegionWindow, WriteSource,
-};
+use amcast_core::memory::{AccessOutcome, CacheLine, Memory, RegionWindow};
 use amcast_core::step::{Note, Ticket};
 use amcast_core::{Gid, Outbox, ProtocolEvent, Span, Time};
 
@@ -31,7 +31,7 @@ pub(crate) struct Leader {
     pub(crate) epoch: u32,
     /// Its own copy of the log, and the tail that the followers know: lines before it may be
     /// written over.
-    log: OwnLog,
+    pub(crate) log: OwnLog,
     /// The first position that someone may still need.
     tail: u64,
     /// The tail and commit index in its own control line, once that is written, and when it was.
@@ -48,9 +48,9 @@ pub(crate) struct Leader {
     /// By rank; its own entry is not used.
     pub(crate) followers: Vec<Follower>,
     /// How far each buffer is taken up into the log, decided or not.
-    taken: Vec<BufferCursor>,
+    pub(crate) taken: Vec<BufferCursor>,
     /// The messages that were passed on, by child and rank.
-    passed: Vec<Vec<ForwardedMessages>>,
+    pub(crate) passed: Vec<Vec<ForwardedMessages>>,
     /// Where the batches on the way end.
     batches: VecDeque<u64>,
     /// The source to look at first.
@@ -59,6 +59,8 @@ pub(crate) struct Leader {
     full: bool,
     /// RamCast's: the largest timestamp in its log.
     pub(crate) clock: u64,
+    /// Where the tree may change: the one at the end of its log.
+    pub(crate) trees: Option<alloc::boxed::Box<OverlayAtEnd>>,
 }
 
 /// A follower as its leader sees it.
@@ -94,18 +96,6 @@ impl Follower {
     }
 }
 
-/// The messages that were passed on to one replica of a child.
-#[derive(Clone, Debug)]
-struct ForwardedMessages {
-    /// Looked at the log up to here.
-    log: u64,
-    /// The next free position of the child's buffer (`slot_out`).
-    out: u64,
-    /// From where on writes on the way copy, for each of them, oldest first; none is lower than the first.
-    /// At most a ring.
-    flying: VecDeque<u64>,
-}
-
 /// A buffer from which the leader takes messages.
 #[derive(Clone, Copy)]
 struct SourceBuffer<'a> {
@@ -126,12 +116,19 @@ impl Leader {
         // [TRAM 5:1-3] the buffers' cursors: what lies in the log is taken up.
         let (mut pos, mut pad) = (r.progress.consumed.max(r.progress.cursors_from).min(end), None);
         let mut clock = r.exchange.as_ref().map_or(0, |exchange| exchange.clock());
+        let mut trees = r.overlay_to_lead();
         while pos < end {
             let Some(record) = ring.read(view.region(ring.region), pos, epoch) else { break };
             if record.kind != RingRecordKind::Pad {
                 clock = clock.max(exchange::latest(&ring, view, pos, &record));
+                let clients = r.layout.clients();
+                let at_end = trees.as_ref();
+                let parent = at_end.map_or(clients, |t| t.parent_source(r.place.group, clients));
                 if !r.mutants.is(TramMutant::ForgetsCursors) {
-                    take_up(&r.layout, &mut taken, &record);
+                    take_up(&r.layout, &mut taken, &record, parent);
+                }
+                if let Some(trees) = &mut trees {
+                    trees.pass((&ring, view), (pos, epoch), &record);
                 }
             } else {
                 pad = Some((pos, pos + u64::from(record.lines())));
@@ -161,6 +158,7 @@ impl Leader {
             turn: 0,
             full: false,
             clock,
+            trees,
         }
     }
 
@@ -326,7 +324,11 @@ impl TramReplica {
         for i in 0..count {
             let source = (first + i) % count;
             if source < self.buffers.parent_source() {
-                self.probe(source, view);
+                if self.changes.is_none() {
+                    self.probe(source, view);
+                } else if !self.takes_from_client(source, view) {
+                    continue;
+                }
             }
             let mut budget = self.limits.batch_lines;
             while budget > 0 {
@@ -344,7 +346,7 @@ impl TramReplica {
     }
 
     /// A new holder of a client's buffer begins anew at position 0, under a higher lease.
-    fn probe(&mut self, source: usize, view: RegionWindow<'_>) {
+    pub(crate) fn probe(&mut self, source: usize, view: RegionWindow<'_>) {
         let ring = self.layout.hm_client(source);
         let told = self.buffers.holders[source];
         let cursor = &mut self.leader().taken[source];
@@ -372,10 +374,14 @@ impl TramReplica {
         if self.exchange.is_some() {
             return self.next_proposals(source, cursor.next, view);
         }
-        self.config.overlay().parent(self.place.group)?;
+        if !self.is_parent_at_end(source) {
+            return None;
+        }
+        // Of a tree that may change; else there is one parent's place.
+        let above = Gid((source - self.buffers.parent_source()) as u8);
         // A whole one: a leader that died in mid-write left half of it in its buffer for ever.
         (0..self.place.n)
-            .map(|w| self.layout.hm_parent(w))
+            .map(|w| self.layout.hm_of(above, w))
             .find(|ring| ring.read(view.region(ring.region), cursor.next, PARENT_EPOCH).is_some())
             .map(|ring| (ring, PARENT_EPOCH))
     }
@@ -393,7 +399,10 @@ impl TramReplica {
         let lines = record.lines();
         let from_client = source < self.buffers.parent_source();
         let moved = || from_client && !buffer::holds(view.region(from.region), epoch);
-        let odd = self.wrong(source, record);
+        let odd = self.wrong(source, record).or_else(|| {
+            let pos = self.leader().taken[source].next;
+            self.wrong_overlay((from, region), (pos, epoch), record)
+        });
         if odd.is_some() && moved() {
             return false;
         }
@@ -445,8 +454,27 @@ impl TramReplica {
         leader.end = start + u64::from(lines);
         leader.taken[source].pass(u64::from(lines), twice);
         self.hurry |= record.dst.len() > 1;
-        out.event(ProtocolEvent::Part(record.msg));
-        true
+        self.pass_tree((ring, start), record, view, out)
+    }
+
+    /// A record was taken up to `pos`. Says whether the next one of its source may be: behind a change of the tree
+    /// that is made for another one.
+    fn pass_tree(
+        &mut self,
+        (ring, pos): (RecordRing, u64),
+        record: &RingRecord,
+        view: RegionWindow<'_>,
+        out: &mut Outbox<Memory>,
+    ) -> bool {
+        if record.kind != RingRecordKind::Overlay {
+            out.event(ProtocolEvent::Part(record.msg));
+            return true;
+        }
+        let leader = self.leader();
+        if let Some(trees) = &mut leader.trees {
+            trees.pass((&ring, view), (pos, leader.epoch), record);
+        }
+        false
     }
 
     /// The writer's record is invalid: the buffer is not read until its next holder.
@@ -459,7 +487,7 @@ impl TramReplica {
             return;
         }
         // Not whom the record names: nothing in it is to be believed.
-        let above = self.config.overlay().parent(self.place.group).unwrap_or(self.place.group);
+        let above = self.overlay_at_end().parent(self.place.group).unwrap_or(self.place.group);
         let from = match source < cluster.clients() {
             true => cluster.client(source),
             false => cluster.replica(above, self.place.rank),
@@ -473,9 +501,8 @@ impl TramReplica {
         if self.exchange.is_some() {
             return self.wrong_of_exchange(source, record);
         }
-        let overlay = self.config.overlay();
-        let parent = source == self.buffers.parent_source();
-        if record.kind != RingRecordKind::Message {
+        let parent = source >= self.buffers.parent_source();
+        if !record.kind.is_passed_on() {
             return Some("not a message");
         }
         if parent != (record.source == RingRecord::PARENT)
@@ -488,7 +515,7 @@ impl TramReplica {
         if !client || (!parent && sender != cluster.client(source)) {
             return Some("a message of another sender");
         }
-        let reach = overlay.reach(self.place.group);
+        let reach = self.overlay_at_end().reach(self.place.group);
         if self.mutants.is(TramMutant::SendsToEach) {
             return None;
         }
@@ -619,158 +646,18 @@ impl TramReplica {
         leader.commit = leader.commit.max(decided.unwrap_or(0));
     }
 
-    // [TRAM 2:24-28] [TRAM 5:4-11] pass what is decided on to each child in whose reach it has a
-    // destination; after a takeover, what the child has not taken over.
-    pub(crate) fn pass_on(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
-        if self.exchange.is_some() {
-            return self.send_proposals(out);
-        }
-        let ReplicaPhase::Leader(leader) = &mut self.phase else { return };
-        if self.buffers.edges.is_empty() || self.mutants.is(TramMutant::SendsToEach) {
-            return;
-        }
-        let log = *leader.log.ring();
-        let region = view.region(log.region);
-        let (hm, half) =
-            (self.layout.hm_parent(self.place.rank), usize::from(self.permissions.promise.half));
-        for (edge, passed) in self.buffers.edges.iter().zip(&mut leader.passed) {
-            let reach = self.config.overlay().reach(edge.child);
-            for (rank, p) in passed.iter_mut().enumerate() {
-                let to = self.config.cluster().replica(edge.child, rank);
-                while p.log < leader.commit {
-                    let Some(record) = log.read(region, p.log, leader.epoch) else { break };
-                    let lines = record.lines();
-                    if record.kind == RingRecordKind::Message && !record.dst.and(reach).is_empty() {
-                        let end = hm.after(p.out, lines);
-                        // A full buffer: the child is slow, and this group waits for it.
-                        if end > edge.taken.saturating_add(u64::from(hm.lines)) {
-                            out.mark("tram-child-full");
-                            break;
-                        }
-                        if end > edge.taken {
-                            let at =
-                                LineRange { region: log.region, at: log.at(p.log), count: lines };
-                            p.flying.push_back(p.log);
-                            self.transfers.flying[half] += 1;
-                            let ticket = TicketRequest::Forward { group: edge.child, rank, half };
-                            write_on(&hm, p.out, &record, (at, region), (to, ticket), out);
-                        }
-                        p.out = end;
-                    }
-                    p.log += u64::from(lines);
-                }
-            }
-        }
-    }
-
-    pub(crate) fn forward_answered(&mut self, group: Gid, rank: usize) {
-        let ReplicaPhase::Leader(leader) = &mut self.phase else { return };
-        let Some(i) = self.buffers.edges.iter().position(|e| e.child == group) else { return };
-        // Writes to one process are answered in order, lost ones too.
-        leader.passed[i][rank].flying.pop_front();
-    }
-
     /// A client's place has a new holder: its first message begins the buffer anew.
     pub(crate) fn client_restarted(&mut self, client: usize, incarnation: u32) {
         let told = &mut self.buffers.holders[client];
         *told = (*told).max(incarnation.saturating_add(1));
         self.buffers.sources[client].told_as = 0;
+        self.overlay_untold(client);
         if let ReplicaPhase::Leader(leader) = &mut self.phase {
             leader.taken[client].probe = true;
-        }
-    }
-
-    /// A replica of another group started anew: of the parent group it learns again how far this
-    /// group has taken over, of a child it gets again what its group has not taken over.
-    pub(crate) fn relative_restarted(&mut self, group: Gid, rank: usize) {
-        if self.exchange.is_some() {
-            return self.partner_of_exchange_restarted(group, rank);
-        }
-        if self.config.overlay().parent(self.place.group) == Some(group) {
-            let parent = self.buffers.parent_source();
-            self.buffers.sources[parent].told_as = u64::MAX;
-        }
-        let Some(i) = self.buffers.edges.iter().position(|e| e.child == group) else { return };
-        let edge = &self.buffers.edges[i];
-        let ReplicaPhase::Leader(leader) = &mut self.phase else { return };
-        let passed = &mut leader.passed[i][rank];
-        (passed.log, passed.out) = (edge.log, edge.out);
-        // Repeated messages lie behind those in flight: the first of them stays the lowest.
-        passed.flying.iter_mut().for_each(|from| *from = (*from).min(edge.log));
-    }
-
-    /// Follows what the children have taken over, along the log.
-    pub(crate) fn settle_edges(&mut self, view: RegionWindow<'_>) {
-        if !self.follows() {
-            return;
-        }
-        let log = self.in_force(view);
-        for edge in &mut self.buffers.edges {
-            for w in 0..self.place.n {
-                let line = &view.region(self.layout.taken(self.place.group, edge.child, w))[0];
-                edge.taken = edge.taken.max(line.word(0));
-            }
-            let Some(log) = &log else { continue };
-            let reach = self.config.overlay().reach(edge.child);
-            let hm = self.layout.hm_parent(0);
-            while edge.log < self.progress.consumed {
-                let nothing = |_: &RingRecord| false;
-                let Some(record) = log.read_checked(edge.log, nothing, &mut Vec::new()) else {
-                    break;
-                };
-                let lines = record.lines();
-                if record.kind == RingRecordKind::Message && !record.dst.and(reach).is_empty() {
-                    let end = hm.after(edge.out, lines);
-                    if end > edge.taken {
-                        break;
-                    }
-                    edge.out = end;
-                }
-                edge.log += u64::from(lines);
-            }
         }
     }
 }
 
 fn log_ticket(rank: usize, epoch: u32, half: usize, low: u64) -> Ticket {
     TicketRequest::Log { rank, epoch, half, low }.ticket()
-}
-
-/// Writes a decided record into a child's buffer: the head under the parent's name, the rest
-/// straight from the log.
-fn write_on(
-    hm: &RecordRing,
-    out_pos: u64,
-    record: &RingRecord,
-    (at, log): (LineRange, &[CacheLine]),
-    (to, ticket): (amcast_core::Pid, TicketRequest),
-    out: &mut Outbox<Memory>,
-) {
-    let none = LineRange { region: at.region, at: 0, count: 0 };
-    let start = hm.start(out_pos, at.count);
-    if start != out_pos {
-        let source = WriteSource::Made {
-            head: RingRecord::pad(hm.left_at(out_pos)).words([0; 3]),
-            stamp: hm.stamp(out_pos, PARENT_EPOCH),
-            rest: none,
-        };
-        let at = hm.at(out_pos);
-        out.ask(MemoryOutput::Write {
-            to,
-            region: hm.region,
-            at,
-            source,
-            ticket: None,
-            bell: false,
-        });
-    }
-    let words = log[at.at as usize].words();
-    let head =
-        RingRecord { source: RingRecord::PARENT, ..*record }.words([words[4], words[5], words[6]]);
-    let rest = LineRange { region: at.region, at: at.at + 1, count: at.count - 1 };
-    let source = WriteSource::Made { head, stamp: hm.stamp(start, PARENT_EPOCH), rest };
-    let region = hm.region;
-    let at = hm.at(start);
-    let ticket = Some(ticket.ticket());
-    out.ask(MemoryOutput::Write { to, region, at, source, ticket, bell: true });
 }

@@ -27,10 +27,12 @@
 //!   |                                         deliver --commit->| deliver
 //! ```
 //!
+//! The tree stays, or, with the parameter `dynamic_overlay`, changes while messages flow: [`dynamic_overlay`].
+//!
 //! # Roles and phases
 //! [`client`]; a [`replica`] is a follower, a candidate ([`takeover`]) or a [`leader`], and beside
 //! that fit or missing state ([`transfer`]). [`follower`] is the common part of all of them. [`layout`] says
-//! who owns which memory, [`ring`], [`log_region`] and [`buffer`] what lies in it.
+//! who owns which memory, [`forwarding`] is the way down the tree, [`ring`], [`log_region`] and [`buffer`] what lies in it.
 //!
 //! # Limits, and why they suffice
 //! - `HM` (`hm_lines`): a client or parent leader writes a record over lines only after its group
@@ -55,7 +57,8 @@
 //! 5. Tree catch-up resends from what a child told that it took over, not from the old `FUO`
 //!    (5:4).
 //! 6. Restarted replicas, leases, state transfer, back-pressure: not in the paper.
-//! 7. A leader tells in a line of its own, before the first entry, that a term begins in a log, and a
+//! 7. The tree may change, by an ordered message: future work in the paper; see [`dynamic_overlay`].
+//! 8. A leader tells in a line of its own, before the first entry, that a term begins in a log, and a
 //!    candidate looks at that line when it has read the log: in the paper memory is not used twice.
 //!    So does the new holder of a client's place in its [`buffer`], before its first message.
 //!
@@ -68,7 +71,9 @@
 
 pub(crate) mod buffer;
 pub(crate) mod client;
+pub(crate) mod dynamic_overlay;
 pub(crate) mod follower;
+pub(crate) mod forwarding;
 pub(crate) mod layout;
 pub(crate) mod leader;
 pub(crate) mod log_region;
@@ -94,7 +99,7 @@ pub use ramcast::RamCastMutant;
 
 use alloc::boxed::Box;
 use alloc::string::String;
-use amcast_core::entry::{About, Assumption, Entry, MediumKind, ProtocolProcess};
+use amcast_core::entry::{About, Assumption, Entry, MediumKind, ProtocolProcess, Trials};
 use amcast_core::memory::LINE_WORDS;
 use amcast_core::{Capabilities, Config, ConfigError, Overlay, Pid, Property, Role, Senders};
 
@@ -149,7 +154,16 @@ impl Entry for Tram {
     }
 
     fn overlay<'a>(&self, config: &'a Config) -> Option<&'a Overlay> {
-        Some(config.overlay())
+        (!self.has_dynamic_overlay(config)).then(|| config.overlay())
+    }
+
+    fn trials(&self) -> &'static Trials {
+        // Where the tree may change, the simulator changes it.
+        &[("dynamic_overlay", &["0", "1"])]
+    }
+
+    fn has_dynamic_overlay(&self, config: &Config) -> bool {
+        config.get(&params::DYNAMIC_OVERLAY) == 1
     }
 
     fn show(&self, bytes: &[u8]) -> String {

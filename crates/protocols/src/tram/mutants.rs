@@ -64,6 +64,21 @@ crate::mutant::mutants! {
         AsksWithItsFirst = "asks-with-its-first":
             "A candidate asks with the first epoch of its rank, and ignores the others' promises."
             breaks [Validity];
+        ReadsAnyParent = "reads-any-parent":
+            "A leader takes messages from the next tree's parent before the change is in its log."
+            breaks [UniformPrefixOrder, UniformAcyclicOrder];
+        OrdersStaleRequests = "orders-stale-requests":
+            "A leader continues to take up from a client's buffer behind a change of the tree."
+            breaks [UniformIntegrity];
+        ForgetsStaleRequests = "forgets-stale-requests":
+            "A client does not request anew what a change of the tree has made stale."
+            breaks [Validity];
+        ForgetsTreeInTakeover = "forgets-tree-in-takeover":
+            "A new leader takes the first tree for the present one."
+            breaks [Validity];
+        ForwardsByPresentTree = "forwards-by-present-tree":
+            "A leader passes on by the present tree what its log has from before the change."
+            breaks [Validity];
     }
 }
 

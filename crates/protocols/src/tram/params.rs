@@ -56,6 +56,15 @@ pub(crate) const PIPELINE: Param = Param {
     source: "ours; the paper has one slot on the way",
 };
 
+pub(crate) const DYNAMIC_OVERLAY: Param = Param {
+    name: "dynamic_overlay",
+    kind: ParamKind::Number { default: 0, min: 0, max: 1 },
+    about: "1 if the tree of the groups may be changed while messages flow, 0 if it stays.",
+    cost: "Each replica has a buffer of `hm_lines` for each replica of every other group, not of its parent \
+           alone; they are touched only by parents. The path of a message is the same.",
+    source: "ours; [TRAM 10] leaves it to future work",
+};
+
 pub(crate) const HEARTBEAT_OF_MEMORY: Param = HEARTBEAT.with(
     ParamKind::Number { default: 2_000, min: 10, max: 10_000_000 },
     "ours; a heartbeat is one line of memory for each replica of the group; the leader oracle of \
@@ -70,6 +79,7 @@ pub(crate) static ALL: &[Param] = &[
     XFER_LINES,
     BATCH_LINES,
     PIPELINE,
+    DYNAMIC_OVERLAY,
     HEARTBEAT_OF_MEMORY,
     SUSPECT.param(),
     #[cfg(feature = "mutants")]

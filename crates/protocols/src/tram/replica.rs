@@ -2,16 +2,17 @@
 //! file of its own: [`super::follower`], [`super::takeover`], [`super::leader`],
 //! [`super::transfer`].
 
+use super::dynamic_overlay::{OverlayChanges, changes_of};
 use super::layout::{HALVES, Layout, ReplicaRow};
 use super::leader::Leader;
 use super::mutants::TramMutant;
 use super::params;
 use super::permissions::LogPermissions;
 use super::progress::LogProgress;
-use super::ring::RingRecord;
+use super::ring::{RingRecord, RingRecordKind};
 use super::takeover::LeaderCandidate;
 use super::ticket::TicketRequest;
-use super::transfer::{IncomingTransfer, OutgoingTransfer};
+use super::transfer::{IncomingTransfer, OutgoingTransfer, POSITION_MAX};
 use crate::layers::failure_detector::{FailureDetector, PATIENCE_GROWTH_MAX};
 use crate::mutant::Mutants;
 use crate::tram::ramcast::exchange::{TimestampExchange, source_of};
@@ -50,6 +51,8 @@ pub(crate) struct TramReplica {
     pub(crate) transfers: OutgoingWrites,
     /// RamCast's: the exchange of timestamps with the other groups, in place of the tree.
     pub(crate) exchange: Option<alloc::boxed::Box<TimestampExchange>>,
+    /// Where the tree may change: the trees so far.
+    pub(crate) changes: Option<alloc::boxed::Box<OverlayChanges>>,
     /// Messages for the current step's bells: whether someone beside the leader must hurry.
     pub(crate) hurry: bool,
 }
@@ -90,11 +93,11 @@ pub(crate) struct ReplicaTimers {
 /// The cursors of a replica in the buffers of `HM`, above and below it in the tree.
 #[derive(Clone, Debug)]
 pub(crate) struct BufferCursors {
-    /// Its own: one for each client, then the parent's.
+    /// Its own: one for each client, then the parent's; where the tree may change, one for each group.
     pub(crate) sources: Vec<BufferCursor>,
     /// By client: the lease of the latest holder that it knows.
     pub(crate) holders: Vec<u32>,
-    /// Those of the child groups. RamCast has none: behind the parent's place, its sources have one for each group.
+    /// Those of the child groups; where the tree may change, of all other groups. RamCast has none: behind the parent's place, its sources have one for each group.
     pub(crate) edges: Vec<ChildGroup>,
 }
 
@@ -206,7 +209,7 @@ impl BufferCursor {
 }
 
 impl BufferCursors {
-    /// The number of the parent's buffer among the sources.
+    /// The number of the parent's buffer among the sources; where the tree may change, of the first group's.
     pub(crate) fn parent_source(&self) -> usize {
         self.holders.len()
     }
@@ -230,9 +233,17 @@ impl TramReplica {
     pub(crate) fn new(me: Pid, config: &Config) -> Result<Self, ConfigError> {
         let layout = Layout::new(config)?;
         let mut replica = Self::of_group((me, config), layout, Mutants::of(config))?;
+        replica.changes = changes_of(&replica.layout, config);
+        let (group, cluster) = (replica.place.group, config.cluster());
+        let (mut children, mut above) = (config.overlay().children(group), 1);
+        if replica.changes.is_some() {
+            // Each other group may become a child, and each a parent; its own ones are not used.
+            children = cluster.all_groups().iter().filter(|&g| g != group).collect();
+            above = cluster.groups();
+        }
         let edge = |child| ChildGroup { child, log: 0, out: 0, taken: 0 };
-        replica.buffers.edges =
-            config.overlay().children(replica.place.group).iter().map(edge).collect();
+        replica.buffers.edges = children.iter().map(edge).collect();
+        replica.buffers.sources.resize(cluster.clients() + above, BufferCursor::default());
         Ok(replica)
     }
 
@@ -293,6 +304,7 @@ impl TramReplica {
                 served: alloc::vec![0; n],
             },
             exchange: None,
+            changes: None,
             hurry: false,
         })
     }
@@ -430,18 +442,27 @@ impl TramReplica {
     }
 }
 
-/// Moves the cursor of a record's source past it.
-pub(crate) fn take_up(layout: &Layout, cursors: &mut [BufferCursor], record: &RingRecord) {
-    let parent = layout.clients();
+/// Moves the cursor of a record's source past it. The number of the parent's buffer is `parent`.
+pub(crate) fn take_up(
+    layout: &Layout,
+    cursors: &mut [BufferCursor],
+    record: &RingRecord,
+    parent: usize,
+) {
+    let clients = layout.clients();
     let (i, ring) = if record.source == RingRecord::PARENT {
         (parent, layout.hm_parent(0))
     } else if let Some(from) = source_of(record.source) {
-        (parent + 1 + from.index(), layout.hm_parent(0))
+        (clients + 1 + from.index(), layout.hm_parent(0))
     } else {
         (usize::from(record.source), layout.hm_client(0))
     };
     let Some(cursor) = cursors.get_mut(i) else { return };
-    if i < parent && record.lease > cursor.lease {
+    if record.kind == RingRecordKind::Rejoin {
+        (cursor.lease, cursor.next) = (record.lease, record.msg.seq.min(POSITION_MAX));
+        return;
+    }
+    if i < clients && record.lease > cursor.lease {
         (cursor.lease, cursor.next) = (record.lease, 0);
     }
     cursor.next = ring.after(cursor.next, record.lines());
@@ -476,6 +497,7 @@ impl Protocol for TramReplica {
             Input::Submit(_) => unreachable!("room() is 0: a replica is sent to by clients"),
             // It keeps no log, and its members are fixed: what is applied makes room.
             Input::Leave
+            | Input::Overlay(_)
             | Input::Full(_)
             | Input::Stored { .. }
             | Input::Torn

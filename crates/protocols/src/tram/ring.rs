@@ -43,6 +43,17 @@ pub(crate) enum RingRecordKind {
     PassWhole = 6,
     /// RamCast's, in a group's log only: the clock passes a timestamp that is about to come.
     Clock = 7,
+    /// Another tree of the groups: each one's parent, a byte each.
+    Overlay = 8,
+    /// In a group's log only: from position `seq` of its buffer on a client's requests are made for the present tree.
+    Rejoin = 9,
+}
+
+impl RingRecordKind {
+    /// Whether a parent passes it on to the children that it is for.
+    pub(crate) const fn is_passed_on(self) -> bool {
+        matches!(self, Self::Message | Self::Overlay)
+    }
 }
 
 /// The head of a record.
@@ -106,6 +117,8 @@ impl RingRecord {
             5 => RingRecordKind::Whole,
             6 => RingRecordKind::PassWhole,
             7 => RingRecordKind::Clock,
+            8 => RingRecordKind::Overlay,
+            9 => RingRecordKind::Rejoin,
             _ => return None,
         };
         Some(Self {

@@ -16,6 +16,7 @@ use amcast_core::{
 };
 use core::cell::Cell;
 
+mod changed;
 mod late;
 mod moved;
 mod returned;

@@ -16,6 +16,7 @@
 //! other reader counts on it. So at most a minority of a group is ever missing executed commands,
 //! unless more than a minority failed at one time; then the rest waits for ever rather than forget.
 
+use super::dynamic_overlay::OVERLAY_STATE_MAX;
 use super::layout::{EpochPromise, PromiseGrant, ReplicaRow};
 use super::mutants::TramMutant;
 use super::replica::{BufferCursor, ReplicaHealth, TramReplica};
@@ -74,7 +75,8 @@ struct Head {
     cursors_from: u64,
     sources: Vec<(u32, u64)>,
     edges: Vec<(u64, u64)>,
-    /// RamCast's: the encoded exchange of timestamps, as of the position.
+    /// RamCast's: the encoded exchange of timestamps, as of the position. Where the tree may change: the encoded
+    /// changes, as of the cursors.
     exchange: Vec<u8>,
 }
 
@@ -247,7 +249,11 @@ impl TramReplica {
 
     fn read_stream(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         let now = self.now;
-        let exchange_max = self.exchange.as_ref().map_or(0, |_| exchange::STATE_MAX);
+        let exchange_max = match (&self.exchange, &self.changes) {
+            (Some(_), _) => exchange::STATE_MAX,
+            (None, Some(_)) => OVERLAY_STATE_MAX,
+            (None, None) => 0,
+        };
         let shape = (self.buffers.sources.len(), self.buffers.edges.len(), exchange_max);
         let ReplicaHealth::Lacking(intake) = &mut self.health else { return };
         let Some(source) = intake.source else { return };
@@ -309,6 +315,13 @@ impl TramReplica {
         let head = head.clone();
         if let Some(exchange) = &mut self.exchange
             && !exchange.resume(&head.exchange)
+        {
+            let from = intake.source.map_or(self.place.me, |source| self.pid(source));
+            out.note(Note::Malformed(from, "state"));
+            return self.drop_state();
+        }
+        if let Some(changes) = &mut self.changes
+            && !changes.resume(&head.exchange)
         {
             let from = intake.source.map_or(self.place.me, |source| self.pid(source));
             out.note(Note::Malformed(from, "state"));
@@ -403,7 +416,10 @@ impl TramReplica {
         // application has applied what was delivered.
         let (at, applied, exchange) = match &self.exchange {
             Some(exchange) => (self.progress.consumed, exchange.delivered(), exchange.state()),
-            None => (self.progress.given_with(applied), applied, Vec::new()),
+            None => {
+                let changes = self.changes.as_ref().map(|changes| changes.snapshot());
+                (self.progress.given_with(applied), applied, changes.unwrap_or_default())
+            }
         };
         let head = Head {
             position: at,

@@ -27,6 +27,7 @@ const fn kind<M: Medium>(input: &Input<'_, M>) -> &'static str {
         Input::Full(_) => "room for deliveries",
         Input::Unfit => "lack of state",
         Input::Leave => "being asked to leave",
+        Input::Overlay(_) => "another tree",
         Input::Barrier(_) => "a barrier",
         Input::Oracle(_) => "an oracle",
         Input::Medium(_) => "its medium",

@@ -157,6 +157,7 @@ pub(crate) fn again<'a, M: Medium>(
         Input::Full(is_full) => Input::Full(*is_full),
         Input::Unfit => Input::Unfit,
         Input::Leave => Input::Leave,
+        Input::Overlay(overlay) => Input::Overlay(overlay),
         Input::Barrier(ticket) => Input::Barrier(*ticket),
         Input::Oracle(oracle) => Input::Oracle(*oracle),
         Input::Medium(said) => Input::Medium(medium(said)),

@@ -98,6 +98,11 @@ each! {
     a_leader_that_does_not_rebuild_its_cursors_is_found = "forgets-cursors",
     // test: [TRAM 3:1-3]
     a_candidate_that_asks_with_an_epoch_that_others_have_seen_is_found = "asks-with-its-first",
+    a_leader_that_reads_the_next_parent_too_soon_is_found = "reads-any-parent",
+    a_leader_that_orders_requests_made_for_an_earlier_tree_is_found = "orders-stale-requests",
+    a_client_that_does_not_request_anew_is_found = "forgets-stale-requests",
+    a_leader_that_forgets_the_tree_in_its_takeover_is_found = "forgets-tree-in-takeover",
+    a_leader_that_passes_on_by_the_wrong_tree_is_found = "forwards-by-present-tree",
 }
 
 #[test]

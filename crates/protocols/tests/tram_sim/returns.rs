@@ -45,7 +45,9 @@ fn kept(profile: Profile) {
         let config = tight(seed);
         let cluster = config.cluster();
         let mut history = History::new();
-        history.arrange(config.overlay()).expect("one tree");
+        if let Some(overlay) = tram().overlay(&config) {
+            history.arrange(overlay).expect("one tree");
+        }
         let client = |p: Pid| cluster.group_of(p).is_none();
         let mut push = |event: &TraceEvent<'_>| {
             // A client that came back has forgotten what it had cast, and owes nothing of that. That

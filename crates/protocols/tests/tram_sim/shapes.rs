@@ -18,6 +18,14 @@ pub(crate) fn shape(seed: u64) -> Config {
     checked(&trial::wide(tram(), seed, None))
 }
 
+/// Any shape of several groups whose tree changes, by seed.
+pub(crate) fn changing(seed: u64) -> Config {
+    let groups = 2 + seed as usize % 5;
+    let mut raw = trial::wide(tram(), seed, Some(groups));
+    raw.set.insert("dynamic_overlay".to_string(), "1".to_string());
+    checked(&raw)
+}
+
 /// A shape with hardly any room, by seed.
 pub(crate) fn tight(seed: u64) -> Config {
     checked(&trial::tight(tram(), seed, None))
@@ -90,7 +98,9 @@ impl core::fmt::Display for TramRunEnd {
 /// same: what it had not delivered by then counts as never delivered.
 pub(crate) fn judge(config: &Config, settings: &RunSettings, seed: u64) -> (TramRunEnd, Findings) {
     let mut history = History::new();
-    history.arrange(config.overlay()).expect("one tree");
+    if let Some(overlay) = tram().overlay(config) {
+        history.arrange(overlay).expect("one tree");
+    }
     let mut push = |event: &TraceEvent<'_>| {
         history.push_event(event, config.cluster()).expect("the simulator's events are sound");
     };

@@ -30,6 +30,7 @@
 //! | `at TIME damage P PPM` | a durable record of P cannot be read any more: so many in a million are before it; at the next start the log is cut there |
 //! | `at TIME full P for SPAN` | the disk of P is full: it dies if it writes, until there is room |
 //! | `at TIME checkpoint P` | the application of P takes a checkpoint; it takes none by itself |
+//! | `at TIME overlay CLIENT PARENTS` | a client asks for another tree: each group's parent, -1 for the root's |
 //! | `at TIME leave P [for SPAN]` | a member leaves its group by choice and stops, and comes back after that |
 //! | `at TIME pause P for SPAN` | a process takes no step |
 //! | `at TIME cut P Q for SPAN` | the link between two processes fails |
@@ -190,7 +191,7 @@ fn lasts(fault: &Fault) -> Span {
         Fault::Power { outages, .. } => {
             outages.iter().filter_map(|(_, down)| *down).max().unwrap_or(Span::ZERO)
         }
-        Fault::Checkpoint { .. } | Fault::Damage { .. } => Span::ZERO,
+        Fault::Checkpoint { .. } | Fault::Damage { .. } | Fault::Overlay { .. } => Span::ZERO,
         Fault::Stall { span, .. }
         | Fault::Full { span, .. }
         | Fault::Replace { span, .. }

@@ -6,7 +6,7 @@ use crate::faults::{Fault, FaultTime, Strike};
 use crate::plan::PlannedCast;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use amcast_core::{Config, Entry, Gid, GroupSet, Pid, RawConfig, Span, Time};
+use amcast_core::{Config, Entry, Gid, GroupSet, Overlay, Pid, RawConfig, Span, Time};
 use core::fmt;
 
 /// Why a scenario cannot be run.
@@ -185,6 +185,15 @@ impl ScenarioReader<'_> {
         Ok(Fault::Leave { p: self.process(p)?, patience: PATIENCE, down })
     }
 
+    fn overlay(&self, p: &str, parents: &str) -> Result<Fault, String> {
+        let parents = parents.split(',').map(|parent| parent.parse().map_err(|_| parent));
+        let parents: Vec<i64> = parents
+            .collect::<Result<_, _>>()
+            .map_err(|parent| alloc::format!("{parent:?} is no number of a group, nor -1"))?;
+        let overlay = Overlay::new(&parents, self.config()?.cluster().groups());
+        Ok(Fault::Overlay { p: self.process(p)?, overlay: overlay.map_err(|e| e.to_string())? })
+    }
+
     fn strike(&mut self, at: Time, what: &[&str]) -> Result<(), String> {
         let fault = match *what {
             ["look"] => return Ok(()),
@@ -226,6 +235,7 @@ impl ScenarioReader<'_> {
                 Fault::Link { from: self.process(from)?, to: self.process(to)?, span: span(time)? }
             }
             ["checkpoint", p] => Fault::Checkpoint { p: self.process(p)? },
+            ["overlay", p, parents] => self.overlay(p, parents)?,
             ["leave", p] => self.leave(p, None)?,
             ["leave", p, "for", time] => self.leave(p, Some(span(time)?))?,
             ["pause", p, "for", time] => Fault::Pause { p: self.process(p)?, span: span(time)? },

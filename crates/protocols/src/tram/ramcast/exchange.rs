@@ -315,6 +315,8 @@ impl TimestampExchange {
                 }
             }
             RingRecordKind::Clock => self.order.pass_clock(own),
+            // It has no tree.
+            RingRecordKind::Overlay | RingRecordKind::Rejoin => {}
             RingRecordKind::Pad | RingRecordKind::State => {}
         }
     }
@@ -492,7 +494,8 @@ impl TramReplica {
     /// Moves the cursor of the record's source past it, and says where the record began in a client's buffer.
     fn take_place(&mut self, pos: u64, record: &RingRecord) -> ClientPlace {
         if record.source != FROM_SELF && pos >= self.progress.cursors_from {
-            take_up(&self.layout, &mut self.buffers.sources, record);
+            let parent = self.layout.clients();
+            take_up(&self.layout, &mut self.buffers.sources, record, parent);
         }
         let cluster = self.config.cluster();
         let sender = record.msg.sender;

@@ -1,0 +1,127 @@
+//! Another tree of the groups, on a memory that is immediate.
+
+use super::*;
+use amcast_core::Overlay;
+
+fn world(overlay: &str) -> TramWorld {
+    let groups = overlay.split(',').count();
+    let mut world = TramWorld::new(groups, 3, overlay, &[("dynamic_overlay", "1")]);
+    world.run(60);
+    world
+}
+
+impl TramWorld {
+    fn change(&mut self, parents: &[i64]) {
+        let client = self.config.cluster().client(0).index();
+        let overlay = Overlay::new(parents, parents.len()).unwrap();
+        self.step(client, Input::Overlay(&overlay));
+    }
+
+    fn times(&self, p: Pid, mark: &str) -> usize {
+        self.processes[p.index()].marks.iter().filter(|&&m| m == mark).count()
+    }
+}
+
+#[test]
+fn messages_before_a_change_and_behind_it_are_ordered_once_and_alike() {
+    let mut world = world("-1,0,0");
+    let trees: [&[i64]; 4] = [&[1, -1, 1], &[2, 0, -1], &[-1, 0, 1], &[1, 2, -1]];
+    let sets: [&[u8]; 4] = [&[0, 1], &[1, 2], &[2], &[0, 1, 2]];
+    let mut sent = Vec::new();
+    for round in 0..40 {
+        for dst in sets {
+            if world.cast(dst, &[round; 30]) {
+                sent.push((world.seq, dst));
+            }
+        }
+        if round % 10 == 5 {
+            world.change(trees[usize::from(round / 10)]);
+        }
+        world.run(2);
+    }
+    world.run(60);
+    assert!(sent.len() > 100, "{}", sent.len());
+    for g in 0..3 {
+        for r in 0..3 {
+            let p = world.replica(g, r);
+            let mut seqs = world.seqs(p);
+            assert_eq!(seqs, world.seqs(world.replica(g, 0)), "the group's order");
+            seqs.sort_unstable();
+            let due: Vec<u64> =
+                sent.iter().filter(|(_, dst)| dst.contains(&g)).map(|(seq, _)| *seq).collect();
+            assert_eq!(seqs, due, "{p:?}: each once");
+            assert_eq!(world.times(p, "tram-overlay-changed"), 4);
+        }
+    }
+}
+
+#[test]
+fn a_replica_that_lost_its_memory_goes_by_the_tree_it_is_given() {
+    let mut world = world("-1,0,0");
+    world.change(&[2, 2, -1]);
+    world.run(10);
+    assert!(world.cast(&[0, 1], b"by the second tree"));
+    world.run(40);
+    let old = world.leader(2).expect("one leads");
+    world.crash(old);
+    world.run(200);
+    world.restart(old);
+    world.run(400);
+    assert!(world.processes[old.index()].protocol.fit());
+    // The others fail in turn, until the one that came back leads.
+    for r in 0..3 {
+        let other = world.replica(2, r);
+        if other != old && world.leader(2) == Some(other) {
+            world.crash(other);
+            world.run(400);
+        }
+    }
+    assert!(world.cast(&[0, 1], b"by it again"));
+    world.run(200);
+    let last = world.seq;
+    for g in [0, 1] {
+        assert_eq!(world.seqs(world.replica(g, 0)), [1, last]);
+    }
+}
+
+#[test]
+fn a_tree_of_another_number_of_groups_and_one_that_is_not_dynamic_is_no_change() {
+    let mut other = world("-1,0,0");
+    other.change(&[-1, 0]);
+    other.run(20);
+    let mut fixed = TramWorld::new(2, 3, "-1,0", &[]);
+    fixed.run(60);
+    fixed.change(&[1, -1]);
+    fixed.run(20);
+    for world in [&mut other, &mut fixed] {
+        assert!(world.cast(&[0, 1], b"as before"));
+        world.run(20);
+        assert_eq!(world.seqs(world.replica(1, 0)), [1]);
+        assert_eq!(world.times(world.replica(1, 0), "tram-overlay-changed"), 0);
+    }
+}
+
+#[test]
+fn a_client_that_comes_back_learns_the_tree_that_it_missed() {
+    let mut world = world("-1,0,0");
+    world.change(&[1, -1, 1]);
+    world.run(20);
+    assert!(world.cast(&[0, 2], b"by the second tree"));
+    world.run(20);
+    let client = world.config.cluster().client(0);
+    world.crash(client);
+    world.run(5);
+    world.restart(client);
+    world.run(5);
+    world.seq = 100;
+    assert!(world.cast(&[0, 2], b"and again"));
+    world.run(20);
+    for g in [0, 2] {
+        assert_eq!(world.seqs(world.replica(g, 1)), [1, 101]);
+    }
+    let g1 = world.replica(1, 0);
+    assert!(
+        world.processes[g1.index()].delivered.is_empty(),
+        "it is on the way, and no destination"
+    );
+}
