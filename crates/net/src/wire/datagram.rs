@@ -13,7 +13,7 @@ pub const SIZE_BYTES: usize = 2;
 /// How long the description in front of a piece is, in bytes.
 pub const PIECE_BYTES: usize = 12;
 
-/// How long what stands in front of the echoes of a probe is, in bytes.
+/// How long a probe is without its echoes, in bytes.
 const PROBE_BYTES: usize = 6;
 
 /// How long each echo is that goes along with a probe, in bytes.

@@ -64,8 +64,8 @@
 //!
 //! # Limits
 //! A process has at most `window` own messages and `window_bytes` of payload not yet delivered there; beyond that it
-//! has no room. A member that is slow slows the ring down; a silent one stops it until it is excluded. What waits for a
-//! successor is on the ring, `ring_bytes` and a batch of each member at most: 8 MiB of 32 members as set by default, a quarter of what
+//! has no room. A member that is slow slows the ring down; a silent one stops it until it is excluded. The batches that wait for
+//! a successor are on the ring, `ring_bytes` and a batch of each member at most: 8 MiB of 32 members as set by default, a quarter of what
 //! a carrier keeps for a stream. So batches need not wait for room there, and the carrier says nothing of it.
 //!
 //! # Deviations

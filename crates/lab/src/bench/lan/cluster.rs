@@ -197,7 +197,7 @@ fn result(plan: &LanBroadcasts, said: &[LanReport], in_links: u64) -> Result<Lan
     })
 }
 
-/// What all members sent, by kind, as often as for one of `1 / part` messages.
+/// Counts of all members' packets, by kind, as often as for one of `1 / part` messages.
 fn sent_by_kind(said: &[LanReport], part: f64) -> BTreeMap<String, f64> {
     let mut all = BTreeMap::new();
     for (kind, count) in said.iter().flat_map(|one| &one.kinds) {
