@@ -1,6 +1,6 @@
 //! The tree of the groups changes while messages flow, under all faults: every promise is kept.
 
-use crate::shapes::{TramRunEnd, changing, judge, seeds, settings, tram};
+use crate::shapes::{TramRunEnd, changing, changing_tight, judge, seeds, settings, tram};
 use amcast_check::PropertyVerdict;
 use amcast_core::trace::TraceEvent;
 use amcast_core::{Config, Gid, GroupSet, Overlay, Pid, RawConfig, Span, Time};
@@ -16,11 +16,16 @@ const SEEDS: u64 = 40;
 /// Runs seeds of a profile, and fails at the first that breaks a promise or does not settle, or if the tree did not
 /// change in most of them while messages were requested anew.
 fn kept(profile: Profile) {
-    let settings = RunSettings { overlay_changes: 8, ..settings(profile) };
-    let count = seeds(SEEDS);
+    kept_in(changing, &settings(profile), SEEDS);
+}
+
+fn kept_in(shape: fn(u64) -> Config, settings: &RunSettings, usual: u64) {
+    let profile = settings.profile;
+    let settings = RunSettings { overlay_changes: 8, ..settings.clone() };
+    let count = seeds(usual);
     let (mut changed, mut changes, mut learnt) = (0, 0, 0);
     for seed in 0..count {
-        let config = changing(seed);
+        let config = shape(seed);
         let (end, findings) = judge(&config, &settings, seed);
         let held = findings.findings.iter().all(|(_, v)| matches!(v, PropertyVerdict::Holds));
         let replay = format!("profile {}, seed {seed}", profile.name());
@@ -72,6 +77,14 @@ fn the_tree_changes_while_oracles_lie() {
 #[test]
 fn the_tree_changes_under_all_faults_at_once() {
     kept(Profile::All);
+}
+
+#[test]
+fn the_tree_changes_in_rings_with_room_for_a_few_messages() {
+    for profile in [Profile::Memory, Profile::All] {
+        let small = RunSettings { messages: 200, payload_max: 24, ..settings(profile) };
+        kept_in(changing_tight, &small, SEEDS / 2);
+    }
 }
 
 /// When what is looked at happens.

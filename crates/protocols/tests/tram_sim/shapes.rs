@@ -26,6 +26,14 @@ pub(crate) fn changing(seed: u64) -> Config {
     checked(&raw)
 }
 
+/// The same with hardly any room.
+pub(crate) fn changing_tight(seed: u64) -> Config {
+    let mut raw = trial::tight(tram(), seed, Some(2 + seed as usize % 3));
+    raw.replicas = 3;
+    raw.set.insert("dynamic_overlay".to_string(), "1".to_string());
+    checked(&raw)
+}
+
 /// A shape with hardly any room, by seed.
 pub(crate) fn tight(seed: u64) -> Config {
     checked(&trial::tight(tram(), seed, None))
