@@ -16,6 +16,7 @@ const LAYERS: &[(&str, bool)] = &[
     ("log", false),
     ("memory", true),
     ("net", true),
+    ("fabric", true),
     ("storage", true),
     ("coordination", false),
     ("node", false),

@@ -1,20 +1,20 @@
-//! Rules on `unsafe`: one crate has it, and each use has its argument beside it.
+//! Rules on `unsafe`: two crates have it, and each use has its argument beside it.
 
 use super::{TidyFinding, TidyRule};
 use crate::scan;
 
-/// The one crate that may.
-const PLACE: &str = "crates/memory/";
+/// The crates that may: shared memory, and the bindings to libfabric.
+const PLACES: [&str; 2] = ["crates/memory/", "crates/fabric/"];
 /// How many lines of code may lie between the argument and the word.
 const LINES_BETWEEN: usize = 2;
 
 pub(super) const UNSAFE_PLACE: TidyRule = TidyRule {
     name: "unsafe-place",
-    why: "who looks for undefined behaviour looks in one crate",
+    why: "who looks for undefined behaviour looks in two crates",
     find: |tree, found| {
-        for file in tree.rust().filter(|f| !f.path.starts_with(PLACE)) {
+        for file in tree.rust().filter(|f| !may(&f.path)) {
             for at in scan::words(&file.masked, "unsafe") {
-                let says = format!("`unsafe` outside {PLACE}");
+                let says = format!("`unsafe` outside {}", PLACES.join(" and "));
                 found.push(TidyFinding { place: file.at(at), says });
             }
         }
@@ -27,7 +27,7 @@ pub(super) const UNSAFE_ARGUED: TidyRule = TidyRule {
     name: "unsafe-argued",
     why: "an argument beside the code is reread when the code changes",
     find: |tree, found| {
-        for file in tree.rust().filter(|f| f.path.starts_with(PLACE)) {
+        for file in tree.rust().filter(|f| may(&f.path)) {
             let lines: Vec<&str> = file.text.lines().collect();
             for at in scan::words(&file.masked, "unsafe") {
                 let place = file.at(at);
@@ -47,6 +47,10 @@ pub(super) const UNSAFE_ARGUED: TidyRule = TidyRule {
          b() },\n );\n}\n/// # Safety\n/// As for b.\npub unsafe fn c() {}\n",
     )],
 };
+
+fn may(path: &str) -> bool {
+    PLACES.iter().any(|place| path.starts_with(place))
+}
 
 /// Whether a comment with the argument is above the line, or on it.
 fn argued(lines: &[&str], line: usize) -> bool {
