@@ -150,6 +150,10 @@ pub struct ClusterFile {
     /// than where its own node is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub etcd: Option<EtcdSettings>,
+    /// The provider of libfabric by which nodes on several hosts carry the memory of protocols over memory, for programs with
+    /// the feature `rdma`; the same on every host. None: their connections.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rdma_provider: Option<String>,
     /// Whether the cluster outlives its processes: its nodes keep durable data in its directory,
     /// and the next run there continues from them. `amcast up` chooses.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -260,6 +264,7 @@ impl Default for ClusterFile {
             workers: None,
             maxmemory_mb: None,
             digest_secs: None,
+            rdma_provider: None,
             disk_reserve_mb: None,
             state_mb_s: None,
             command_max_mb: None,

@@ -5,8 +5,13 @@
 //! that arrive go to the [`MemoryAgent`], which carries them out in the memory of this node. The thread runs no protocol, so a
 //! node whose loop is busy still answers for its memory.
 
+#[cfg(feature = "rdma")]
+mod fabric;
+mod lanes;
 #[cfg(test)]
 mod tests;
+
+pub use lanes::HostCarrier;
 
 use crate::cluster_dir::MemoryHosts;
 use crate::config::{HostPlacement, marks, node_name};
@@ -22,6 +27,8 @@ use amcast_memory::remote::{
 };
 use amcast_memory::{Directory, Idle, Idler, Pause, shorten_turns};
 use amcast_net::{Carrier, NetCounts, NetError, NetOptions, PeerConfig, Secret, Waker};
+use lanes::{FrameLanes, LaneEnd};
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -53,6 +60,9 @@ fn silence(suspect: Option<Span>) -> Span {
 /// The longest that the thread sleeps.
 const SLEEP_MAX: Span = Span::millis(100);
 
+/// The longest that it sleeps where a lane cannot wake it.
+const LANE_SLEEP_MAX: Span = Span::millis(1);
+
 /// A node that answers none of the accesses that its system took for so long does not run, and its connection is ended: what is on
 /// the way to it is lost then, and nobody waits for it. A system takes megabytes for a process that is stopped.
 const STALLED_AFTER: Duration = Duration::from_secs(3);
@@ -62,6 +72,32 @@ const PUBLISH_EVERY: Duration = Duration::from_millis(50);
 
 /// How often it is looked whether a process of another node on this host has died.
 const CLEAN_EVERY: Duration = Duration::from_secs(1);
+
+/// Why a node has no connections to other hosts.
+#[derive(Debug)]
+pub enum LinksError {
+    /// Its address cannot be used, or the system has no thread.
+    Net(NetError),
+    /// It has no remote memory access, though it is configured.
+    Lanes(String),
+}
+
+impl fmt::Display for LinksError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Net(why) => why.fmt(f),
+            Self::Lanes(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for LinksError {}
+
+impl From<NetError> for LinksError {
+    fn from(why: NetError) -> Self {
+        Self::Net(why)
+    }
+}
 
 /// The state that the thread and the node's loop have in common.
 #[derive(Default)]
@@ -141,22 +177,25 @@ impl MemoryLinks {
     /// in which the node's processes are to start.
     ///
     /// # Errors
-    /// When its addresses cannot be used, or the system has no thread.
+    /// When its addresses cannot be used, the system has no thread, or its carrier is not to be had.
     pub(crate) fn start(
         hosts: &MemoryHosts,
         config: &Config,
         (rank, life): (usize, &IncarnationLock),
         idle: Idle,
-    ) -> Result<(Directory, Self), NetError> {
+    ) -> Result<(Directory, Self), LinksError> {
         let cluster = *config.cluster();
         let places = hosts.net().places.clone();
         let remote = RemoteMemory::new(map(cluster, &places, (rank, life.number())), life.start());
         let mut registry = PeerRegistry::fleeting(places.len());
         registry.start = life.start();
         registry.decides.clone_from(&hosts.net().decides);
+        let place = &places[rank];
+        let bind = place.listen.unwrap_or(place.address).ip();
+        let lanes = hosts.net().carrier.lanes(places.len(), bind).map_err(LinksError::Lanes)?;
         let carrier = carrier(hosts, config, &registry, (rank, life.number()))?;
         let directory = hosts.begin(remote);
-        let links = Self::run(&directory, (carrier, registry), (rank, places), idle)?;
+        let links = Self::run(&directory, (carrier, lanes), registry, (rank, places), idle)?;
         Ok((directory, links))
     }
 
@@ -165,30 +204,35 @@ impl MemoryLinks {
     /// not 0. Gives the directory in which the node's processes are to start.
     ///
     /// # Errors
-    /// When its address cannot be used, or the system has no thread.
+    /// When its address cannot be used, the system has no thread, or the carrier is not to be had.
     pub fn between(
         directory: Directory,
         (map, start): (RemoteMap, u64),
         cluster_id: u64,
         addresses: &[SocketAddr],
-    ) -> Result<(Directory, Self), NetError> {
+        by: &HostCarrier,
+    ) -> Result<(Directory, Self), LinksError> {
         let (rank, processes) = (map.here, map.node_of.len() as u32);
         let mut registry = PeerRegistry::fleeting(addresses.len());
         registry.start = start;
         let peer = |&at: &SocketAddr| PeerConfig { tcp: at, udp: at, groups: GroupSet::EMPTY };
         let peers: Vec<PeerConfig> = addresses.iter().map(peer).collect();
         let options = options((cluster_id, Secret::default()), processes, &registry);
+        let bind = addresses[rank].ip();
+        let lanes = by.lanes(addresses.len(), bind).map_err(LinksError::Lanes)?;
         let carrier = Carrier::start(Pid(rank as u32), 0, &peers, &options)?;
         let directory = directory.with_remote(RemoteMemory::new(map, start));
         let places = addresses.iter().copied().map(HostPlacement::at).collect();
-        let links = Self::run(&directory, (carrier, registry), (rank, places), Idle::SHARED)?;
+        let placed = (rank, places);
+        let links = Self::run(&directory, (carrier, lanes), registry, placed, Idle::SHARED)?;
         Ok((directory, links))
     }
 
     /// Starts the thread.
     fn run(
         directory: &Directory,
-        (carrier, registry): (Carrier, PeerRegistry),
+        (carrier, lanes): (Carrier, Option<Box<dyn FrameLanes>>),
+        registry: PeerRegistry,
         (rank, places): (usize, Vec<HostPlacement>),
         idle: Idle,
     ) -> Result<Self, NetError> {
@@ -200,6 +244,7 @@ impl MemoryLinks {
         let shared = Arc::new(LinksShared::default());
         let mut links = LinksLoop::new(directory.clone(), carrier, registry, rank);
         links.shared = Arc::clone(&shared);
+        links.lanes = lanes;
         let run = move || links.run(idle);
         let thread = std::thread::Builder::new().name("memory-agent".to_string()).spawn(run);
         let thread = thread
@@ -321,6 +366,10 @@ struct LinksLoop {
     rank: usize,
     agent: MemoryAgent,
     carrier: Carrier,
+    /// Other carriers of the frames, if there are any.
+    lanes: Option<Box<dyn FrameLanes>>,
+    /// Whether all lanes can wake the thread.
+    lanes_wake: bool,
     registry: PeerRegistry,
     shared: Arc<LinksShared>,
     directory: Directory,
@@ -333,20 +382,40 @@ struct LinksLoop {
 }
 
 /// The connections as the agent sees them.
-struct LinkSink<'a>(&'a mut Carrier);
+struct LinkSink<'a> {
+    carrier: &'a mut Carrier,
+    lanes: &'a mut Option<Box<dyn FrameLanes>>,
+}
+
+impl LinkSink<'_> {
+    /// Ends the connection to a node, its lane first: nothing of that node lands from here on.
+    fn hang_up(&mut self, node: usize, why: &str) {
+        tracing::warn!("the connection to {} is ended: {why}", node_name(node));
+        if let Some(lanes) = self.lanes {
+            lanes.close(node);
+        }
+        self.carrier.hang_up(Pid(node as u32));
+    }
+}
 
 impl FrameSink for LinkSink<'_> {
     fn room(&self, node: usize) -> usize {
-        PACE_BYTES.saturating_sub(self.0.backlog(Pid(node as u32)))
+        let backlog = match &*self.lanes {
+            Some(lanes) => lanes.backlog(node),
+            None => self.carrier.backlog(Pid(node as u32)),
+        };
+        PACE_BYTES.saturating_sub(backlog)
     }
 
     fn send(&mut self, node: usize, frame: &[u8]) {
-        self.0.carry_parts(Pid(node as u32), frame, &[]);
+        match self.lanes {
+            Some(lanes) => lanes.send(node, frame),
+            None => self.carrier.carry_parts(Pid(node as u32), frame, &[]),
+        }
     }
 
     fn end(&mut self, node: usize, why: RemoteFault) {
-        tracing::warn!("the connection to {} is ended: {why}", node_name(node));
-        self.0.hang_up(Pid(node as u32));
+        self.hang_up(node, &why.to_string());
     }
 }
 
@@ -358,6 +427,8 @@ impl LinksLoop {
             rank,
             agent: MemoryAgent::new(directory.clone()),
             carrier,
+            lanes: None,
+            lanes_wake: true,
             registry,
             shared: Arc::default(),
             shares: near > 1,
@@ -376,7 +447,7 @@ impl LinksLoop {
             if self.round() {
                 idler.busy();
             } else if idler.pause() == Pause::Park {
-                self.carrier.park(Some(SLEEP_MAX));
+                self.park();
             }
             let now = Instant::now();
             if now >= self.publish_at {
@@ -394,13 +465,20 @@ impl LinksLoop {
         }
     }
 
+    fn park(&mut self) {
+        let may_sleep = self.lanes.as_mut().is_none_or(|lanes| lanes.may_sleep());
+        if may_sleep {
+            self.carrier.park(Some(if self.lanes_wake { SLEEP_MAX } else { LANE_SLEEP_MAX }));
+        }
+    }
+
     fn round(&mut self) -> bool {
-        let Self { agent, carrier, registry, .. } = self;
+        let Self { agent, carrier, lanes, registry, .. } = self;
         let mut busy = false;
-        let is_wrong = |wrong: &[(usize, RemoteFault)], node: Pid| {
-            wrong.iter().any(|(of, _)| *of == node.index())
-        };
+        let is_wrong =
+            |wrong: &[LaneEnd], node: Pid| wrong.iter().any(|(of, _)| *of == node.index());
         let (mut up, mut wrong) = (Vec::new(), Vec::new());
+        let mut invitations = Vec::new();
         carrier.begin_round();
         while let Some(input) = carrier.next_input() {
             busy = true;
@@ -408,15 +486,24 @@ impl LinksLoop {
                 // Behind a frame that was not taken nothing else is: it would leave a gap.
                 MessageInput::From(node, _) if is_wrong(&wrong, node) => {}
                 MessageInput::From(node, frame) => {
-                    if let Err(why) = agent.frame(node.index(), frame) {
+                    if let Err(why) = take_frame(agent, lanes, node.index(), frame) {
                         wrong.push((node.index(), why));
                     }
                 }
                 MessageInput::Up(node) => {
-                    agent.up(node.index());
+                    match lanes {
+                        None => agent.up(node.index()),
+                        // The agent begins once the other end of the lane is known.
+                        Some(lanes) => invitations.push((node, lanes.open(node.index()))),
+                    }
                     up.push(node);
                 }
-                MessageInput::Down(node) => agent.down(node.index()),
+                MessageInput::Down(node) => {
+                    if let Some(lanes) = lanes {
+                        lanes.close(node.index());
+                    }
+                    agent.down(node.index());
+                }
                 // Accesses go over streams: there are no datagrams.
                 MessageInput::Backlog(_) => {}
             }
@@ -426,10 +513,23 @@ impl LinksLoop {
             let _ = registry.meets(node.index(), carrier.known(node));
             registry.met.insert(node.index());
         }
-        for (node, why) in wrong {
-            LinkSink(carrier).end(node, why);
+        for (node, address) in invitations {
+            match address {
+                Ok(address) => carrier.carry_parts(node, &lanes::invitation(), &address),
+                Err(why) => wrong.push((node.index(), why)),
+            }
+            let fd = lanes.as_ref().and_then(|lanes| lanes.wait_fd(node.index()));
+            self.lanes_wake &= fd.is_some_and(|fd| carrier.watch(fd).is_ok());
         }
-        busy |= agent.flush(&mut LinkSink(carrier));
+        busy |= receive_lanes(agent, lanes, &mut wrong);
+        for (node, why) in wrong.drain(..) {
+            LinkSink { carrier, lanes }.hang_up(node, &why);
+        }
+        busy |= agent.flush(&mut LinkSink { carrier, lanes });
+        busy |= lanes.as_mut().is_some_and(|lanes| lanes.flush(&mut wrong));
+        for (node, why) in wrong {
+            LinkSink { carrier, lanes }.hang_up(node, &why);
+        }
         carrier.flush();
         busy
     }
@@ -445,7 +545,8 @@ impl LinksLoop {
             *oldest = sent.map(|number| (number, since));
             if oldest.is_some() && now.duration_since(since) >= STALLED_AFTER {
                 self.agent.down(node);
-                LinkSink(&mut self.carrier).end(node, RemoteFault::Stalled(STALLED_AFTER));
+                let Self { carrier, lanes, .. } = self;
+                LinkSink { carrier, lanes }.end(node, RemoteFault::Stalled(STALLED_AFTER));
                 *oldest = None;
             }
         }
@@ -470,8 +571,10 @@ impl LinksLoop {
         let mut peers = self.registry.peers(connected);
         let shares = self.directory.remote().map_or(&[][..], |remote| &remote.map().near);
         for (rank, peer) in peers.iter_mut().enumerate() {
-            let carrier = if shares.contains(&rank) { "shared memory" } else { "tcp" };
-            peer.carrier = (rank != self.rank).then(|| carrier.to_string());
+            let between = self.lanes.as_ref().map_or_else(|| "tcp".to_string(), |it| it.name());
+            let carrier =
+                if shares.contains(&rank) { "shared memory".to_string() } else { between };
+            peer.carrier = (rank != self.rank).then_some(carrier);
         }
         let mut state = self.shared.state();
         state.network = Some(network);
@@ -497,6 +600,47 @@ impl LinksLoop {
             }
         }
     }
+}
+
+/// A frame arrived on the connection to a node: for the agent or, where frames travel on lanes, the invitation to one.
+fn take_frame(
+    agent: &mut MemoryAgent,
+    lanes: &mut Option<Box<dyn FrameLanes>>,
+    node: usize,
+    frame: &[u8],
+) -> Result<(), String> {
+    match (lanes, lanes::invited(frame)) {
+        (None, None) => agent.frame(node, frame).map_err(|why| why.to_string()),
+        (Some(lanes), Some(address)) => {
+            lanes.meet(node, address)?;
+            agent.up(node);
+            Ok(())
+        }
+        _ => Err("of the two nodes one uses remote memory access, and the other does not; give all nodes the same \
+                  `rdma_provider`"
+            .to_string()),
+    }
+}
+
+/// Takes in the frames that arrived on lanes; whether there was anything.
+fn receive_lanes(
+    agent: &mut MemoryAgent,
+    lanes: &mut Option<Box<dyn FrameLanes>>,
+    wrong: &mut Vec<LaneEnd>,
+) -> bool {
+    let Some(lanes) = lanes else { return false };
+    let mut faults = Vec::new();
+    let mut take = |node: usize, frame: &[u8]| {
+        // Behind a frame that was not taken nothing else is: it would leave a gap.
+        let taken = agent.frame(node, frame);
+        if let Err(why) = &taken {
+            faults.push((node, why.to_string()));
+        }
+        taken.is_ok()
+    };
+    let busy = lanes.receive(&mut take, wrong);
+    wrong.append(&mut faults);
+    busy
 }
 
 /// The counts of connections, for people.

@@ -256,6 +256,7 @@ mod tests {
                     senders: 0,
                     early: false,
                     hosts: false,
+                    rdma_provider: None,
                 };
                 for _ in 0..100 {
                     let dst = destinations(&overlay, &mut rng, &load);

@@ -53,6 +53,9 @@ pub struct BenchLoad {
     /// Whether each part is a host of its own, with connections between them in the place of shared memory.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hosts: bool,
+    /// The provider of libfabric that carries memory between hosts; none: their connections.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rdma_provider: Option<String>,
 }
 
 impl BenchLoad {

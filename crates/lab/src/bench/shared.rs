@@ -10,7 +10,7 @@ use super::{BenchLoad, BenchPlan, BenchResult, histogram};
 use amcast_core::{Config, Entry};
 use amcast_memory::remote::RemoteMap;
 use amcast_memory::{ClusterId, Directory};
-use amcast_node::memory_links::MemoryLinks;
+use amcast_node::memory_links::{HostCarrier, MemoryLinks};
 use hdrhistogram::Histogram;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
@@ -99,7 +99,9 @@ fn run_part(
         first_incarnation: 0,
     };
     let start = (u64::from(std::process::id()) << 16) + part as u64 + 1;
-    let linked = MemoryLinks::between(own.clone(), (map, start), id, hosts);
+    let by = load.rdma_provider.clone();
+    let by = by.map_or(HostCarrier::Tcp, |provider| HostCarrier::Rdma { provider });
+    let linked = MemoryLinks::between(own.clone(), (map, start), id, hosts, &by);
     let (directory, links) = linked.map_err(|e| e.to_string())?;
     let ran = part::run(entry, config, load, &directory, deal, part);
     // The last accesses reach the others before the connections end.
@@ -248,6 +250,17 @@ mod tests {
     #[test]
     fn parts_that_are_hosts_of_their_own_deliver_in_one_order() {
         let _limit = amcast_test_policy::time_limit();
+        deliver_between_hosts(None);
+    }
+
+    #[cfg(feature = "rdma")]
+    #[test]
+    fn parts_with_remote_memory_access_between_them_deliver_in_one_order() {
+        let _limit = amcast_test_policy::time_limit();
+        deliver_between_hosts(Some("tcp".to_string()));
+    }
+
+    fn deliver_between_hosts(rdma_provider: Option<String>) {
         let plan = BenchPlan {
             protocol: "tram".to_string(),
             groups: 2,
@@ -270,6 +283,7 @@ mod tests {
                 senders: 0,
                 early: false,
                 hosts: true,
+                rdma_provider,
             },
         };
         let entry = plan.entry().expect("it is there");

@@ -142,6 +142,9 @@ pub struct BenchArgs {
     /// `amcast choose --workload`; of one row
     #[arg(long, value_name = "FILE", conflicts_with_all = ["sweep", "service", "ycsb"])]
     record: Option<PathBuf>,
+    /// With `--medium rdma`: libfabric's provider, `tcp`, `verbs` or `efa`
+    #[arg(long, value_name = "NAME", default_value = "tcp")]
+    rdma_provider: String,
     /// Print one JSON document
     #[arg(long)]
     pub(super) json: bool,
@@ -181,6 +184,8 @@ enum BenchMedium {
     Udp,
     /// TCP between the memories of hosts, for protocols over memory: each part of the measurement is a host
     TcpMemory,
+    /// Remote memory access by libfabric between the memories of hosts, each an OS process, in a program with the feature `rdma`
+    Rdma,
     /// The simulator
     Sim,
 }
@@ -192,6 +197,7 @@ impl BenchMedium {
             Self::Tcp => "tcp",
             Self::Udp => "udp",
             Self::TcpMemory => "tcp-memory",
+            Self::Rdma => "rdma",
             Self::Sim => "sim",
         }
     }
@@ -201,8 +207,13 @@ impl BenchMedium {
         match self {
             Self::Tcp => Some(BurstMedium::Tcp),
             Self::Udp => Some(BurstMedium::Udp),
-            Self::Shm | Self::TcpMemory | Self::Sim => None,
+            Self::Shm | Self::TcpMemory | Self::Rdma | Self::Sim => None,
         }
+    }
+
+    /// Whether each part of a measurement is a host.
+    const fn has_hosts(self) -> bool {
+        matches!(self, Self::TcpMemory | Self::Rdma)
     }
 }
 
@@ -371,7 +382,7 @@ impl BenchArgs {
         if let Some((name, _)) = counts.iter().find(|(_, n)| *n == Some(0)) {
             return misuse(format!("--{name} 0: give at least 1"));
         }
-        let over_memory = matches!(self.medium, BenchMedium::Shm | BenchMedium::TcpMemory);
+        let over_memory = self.medium == BenchMedium::Shm || self.medium.has_hosts();
         if over_memory && entry.about().medium != MediumKind::Memory {
             return misuse(format!(
                 "{} passes messages: measure it with --medium tcp, udp or sim; `amcast protocols` \
@@ -401,7 +412,7 @@ impl BenchArgs {
         let about = entry.about();
         if about.medium != MediumKind::Messages {
             return misuse(format!(
-                "{} runs on memory: measure it with --medium shm or tcp-memory",
+                "{} runs on memory: measure it with --medium shm, tcp-memory or rdma",
                 self.protocol
             ));
         }
@@ -545,10 +556,13 @@ impl BenchArgs {
             duration_s: self.duration_s(),
             threads: 0,
             pin: false,
-            processes: self.processes || self.medium.wire().is_some(),
+            processes: self.processes
+                || self.medium.wire().is_some()
+                || self.medium == BenchMedium::Rdma,
             senders: 0,
             early: self.early,
-            hosts: self.medium == BenchMedium::TcpMemory,
+            hosts: self.medium.has_hosts(),
+            rdma_provider: (self.medium == BenchMedium::Rdma).then(|| self.rdma_provider.clone()),
         }
     }
 
@@ -636,7 +650,9 @@ impl BenchArgs {
     ) -> Result<crate::bench::BenchResult, String> {
         let config = plan.config(entry).map_err(|e| e.to_string())?;
         let measured = match self.medium {
-            BenchMedium::Shm | BenchMedium::TcpMemory => run_shared(entry, &config, plan)?,
+            BenchMedium::Shm | BenchMedium::TcpMemory | BenchMedium::Rdma => {
+                run_shared(entry, &config, plan)?
+            }
             BenchMedium::Tcp | BenchMedium::Udp if sends_by_clients(entry) => {
                 message_groups::run(entry, plan)?
             }

@@ -4,6 +4,7 @@
 use super::{ClusterDir, ClusterDirError, LogLocation, life_name};
 use crate::config::{ClusterFile, HostPlacement, node_name};
 use crate::incarnation::IncarnationLock;
+use crate::memory_links::HostCarrier;
 use crate::node_address::ClusterKey;
 use crate::peer_registry::{PeerRegistry, peers_name};
 use amcast_core::config::Param;
@@ -69,12 +70,14 @@ pub struct Net {
     /// The settings that decide its nodes' behaviour, and must be the same for all: names and
     /// values.
     pub(crate) decides: Vec<(String, String)>,
+    /// How the memory of its hosts is carried between them.
+    pub(crate) carrier: HostCarrier,
 }
 
 impl Net {
     /// Of the cluster whose nodes know this, and are at these places.
     pub(crate) fn of(dir: PathBuf, key: ClusterKey, places: Vec<HostPlacement>) -> Self {
-        Self { dir, key, places, decides: Vec::new() }
+        Self { dir, key, places, decides: Vec::new(), carrier: HostCarrier::Tcp }
     }
 
     /// Where a node gives its state to other hosts, and what these must know.
@@ -161,6 +164,10 @@ impl ClusterDir {
                 // Which processes there are, and who multicasts to whom.
                 net.decides.push(("clients".to_string(), file.clients.to_string()));
                 net.decides.push(("overlay".to_string(), file.overlay.clone()));
+                if let Some(provider) = &file.rdma_provider {
+                    net.decides.push(("rdma_provider".to_string(), provider.clone()));
+                    net.carrier = HostCarrier::Rdma { provider: provider.clone() };
+                }
                 Ok(Transport::Hosts(MemoryHosts { directory, net, remote: Arc::default() }))
             }
             MediumKind::Messages => self.net(file, params).map(Transport::Net),
@@ -172,7 +179,8 @@ impl ClusterDir {
         let dir = self.path.clone();
         let secret = file.read_secret().map_err(ClusterDirError::File)?;
         let key = ClusterKey { id: file.id.unwrap_or_default(), secret };
-        Ok(Net { dir, key, places, decides: file.decides_in_full(params) })
+        let decides = file.decides_in_full(params);
+        Ok(Net { dir, key, places, decides, carrier: HostCarrier::Tcp })
     }
 }
 

@@ -54,6 +54,8 @@ impl ClusterFile {
             insecure: _,
             nodes: _,
             etcd: _,
+            // Nodes that differ in it do not understand each other, and say so.
+            rdma_provider: _,
             // Fields that nodes compare separately.
             id: _,
             // Times are ordered with the commands.

@@ -138,6 +138,8 @@ pub const SETTINGS: &[FileSetting] = &[
     setting("digest_secs", "5", "0", &["seconds from a change of a shard until its replicas compare digests of their states; 0: never"]),
     setting("disk_reserve_mb", "256", "0", &["MB that each node's disk keeps free besides room for a state: where less is free at too many nodes,", "commands that may take more are refused; by default 256, at most an eighth of the disk; 0: none"]),
     setting("state_mb_s", "50", "0", &["MB of its state that a node gives to another, or writes to its disk, in a second; when one takes", "more than 20 s, twice as many, and so on; 0: any"]),
+    setting("rdma_provider", r#""tcp""#, r#""verbs""#, &["libfabric's provider (tcp, verbs, efa) by which nodes on several hosts carry the memory of protocols over memory, the", "same on every host, in a program with the feature `rdma`; by default their connections carry it"])
+    .example(),
     setting("record", r#""DIR""#, r#""OTHER""#, &["every process writes its history there, seen from the directory of this file"])
     .example()
         .flag("record", "Every process writes its history into this directory, for `amcast check`. That costs speed, and \

@@ -24,10 +24,12 @@ struct TcpHost {
 struct TcpHosts {
     ports: Vec<SocketAddr>,
     hosts: Vec<TcpHost>,
+    /// How frames travel between them.
+    by: HostCarrier,
 }
 
 impl TcpHosts {
-    fn new() -> Self {
+    fn new(by: &HostCarrier) -> Self {
         let count = shape().len();
         let ports = crate::ports::free(count, &[]).expect("there are ports");
         let ports = ports.into_iter().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
@@ -36,7 +38,8 @@ impl TcpHosts {
             lives: 0,
             life: None,
         };
-        let mut fabric = Self { ports: ports.collect(), hosts: (0..count).map(host).collect() };
+        let hosts = (0..count).map(host).collect();
+        let mut fabric = Self { ports: ports.collect(), hosts, by: by.clone() };
         (0..count).for_each(|pid| fabric.start(Pid(pid as u32)));
         while fabric.advance() {}
         fabric
@@ -139,7 +142,9 @@ impl MemoryFabric for TcpHosts {
             options((7, Default::default()), count as u32, &PeerRegistry::fleeting(count));
         let options = NetOptions { start, ..options };
         let carrier = Carrier::start(pid, life, &peers, &options).expect("its port is free");
-        let links = LinksLoop::new(directory.clone(), carrier, PeerRegistry::fleeting(count), here);
+        let registry = PeerRegistry::fleeting(count);
+        let mut links = LinksLoop::new(directory.clone(), carrier, registry, here);
+        links.lanes = self.by.lanes(count, self.ports[here].ip()).expect("this host has it");
         let started = directory.start(pid, &shape()[here], StartOptions::default());
         host.life = Some((links, started.expect("started")));
     }
@@ -149,20 +154,47 @@ impl MemoryFabric for TcpHosts {
     }
 }
 
+fn keep_the_laws(by: &HostCarrier) {
+    for (law, test) in SUITE {
+        println!("{by:?}: {law}");
+        test(&mut || Box::new(TcpHosts::new(by)));
+    }
+}
+
 #[test]
 fn carriers_with_connections_between_them_keep_the_laws() {
     let _limit = amcast_test_policy::time_limit();
-    for (law, test) in SUITE {
-        println!("tcp: {law}");
-        test(&mut || Box::new(TcpHosts::new()));
-    }
+    keep_the_laws(&HostCarrier::Tcp);
+}
+
+/// Remote memory access by the provider that every host with libfabric has.
+#[cfg(feature = "rdma")]
+fn rdma() -> HostCarrier {
+    HostCarrier::Rdma { provider: "tcp".to_string() }
+}
+
+#[cfg(feature = "rdma")]
+#[test]
+fn carriers_with_remote_memory_access_between_them_keep_the_laws() {
+    let _limit = amcast_test_policy::time_limit();
+    keep_the_laws(&rdma());
+}
+
+#[cfg(not(feature = "rdma"))]
+#[test]
+fn a_program_without_remote_memory_access_says_how_to_get_it() {
+    let _limit = amcast_test_policy::time_limit();
+    let by = HostCarrier::Rdma { provider: "tcp".to_string() };
+    let here = std::net::IpAddr::from([127, 0, 0, 1]);
+    let why = by.lanes(2, here).err().expect("it has none");
+    assert!(why.contains("--features rdma") && why.contains("libfabric-dev"), "{why}");
 }
 
 #[test]
 fn a_node_that_is_stopped_is_waited_for_no_longer_and_misses_nothing_when_it_runs_again() {
     let _limit = amcast_test_policy::time_limit();
     let (owner, writer) = (Pid(0), Pid(1));
-    let mut hosts = TcpHosts::new();
+    let mut hosts = TcpHosts::new(&HostCarrier::Tcp);
     let number = |hosts: &TcpHosts| {
         hosts.window(owner).region(RegionId(0)).iter().map(|line| line.stamp().0).max()
     };
@@ -274,6 +306,17 @@ const LINES: u32 = 4096;
 #[test]
 fn nothing_lands_in_a_revoked_region_while_its_writer_continues() {
     let _limit = amcast_test_policy::time_limit();
+    revoke_again_and_again(&HostCarrier::Tcp, 400);
+}
+
+#[cfg(feature = "rdma")]
+#[test]
+fn nothing_lands_in_a_revoked_region_while_its_writer_continues_over_remote_memory_access() {
+    let _limit = amcast_test_policy::time_limit();
+    revoke_again_and_again(&rdma(), 60);
+}
+
+fn revoke_again_and_again(by: &HostCarrier, rounds: u64) {
     let ports = crate::ports::free(2, &[]).expect("there are ports");
     let addresses: Vec<SocketAddr> =
         ports.into_iter().map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
@@ -282,7 +325,8 @@ fn nothing_lands_in_a_revoked_region_while_its_writer_continues() {
         let places = Vec::new();
         let map = RemoteMap { here, nodes: 2, node_of, near, places, first_incarnation: 0 };
         let directory = Directory::heap(ClusterId(1), 2, 0).expect("made");
-        MemoryLinks::between(directory, (map, here as u64 + 1), 7, &addresses).expect("it runs")
+        let start = here as u64 + 1;
+        MemoryLinks::between(directory, (map, start), 7, &addresses, by).expect("it runs")
     };
     let ((here, _owners), (there, _writers)) = (node(0), node(1));
     let specs = [RegionSpec { name: "log", lines: LINES, writer: Pid(1), guarded: true }];
@@ -295,7 +339,7 @@ fn nothing_lands_in_a_revoked_region_while_its_writer_continues() {
         let _stops = StopsWriter(&stop);
         scope.spawn(|| write_on(writer, &written, &stop));
         let mut before = 0;
-        for round in 0..400 {
+        for round in 0..rounds {
             owner.post(&[MemoryOutput::Allow(RegionId(0))]);
             let begun = Instant::now();
             while written.load(Ordering::Acquire) <= before {

@@ -1,6 +1,7 @@
 //! Why a node could not start, or ended by itself.
 
 use crate::memory_driver::MemoryDriverError;
+use crate::memory_links::LinksError;
 use crate::system::refuses_file;
 use amcast_core::ConfigError;
 use std::fmt;
@@ -15,6 +16,8 @@ pub enum NodeError {
     MemoryDriver(MemoryDriverError),
     /// Its connections to the other nodes.
     Net(amcast_net::NetError),
+    /// Its connections to the memory of other hosts.
+    Links(LinksError),
     /// This node runs already, as another process.
     Runs(String),
     /// Its control socket or history.
@@ -36,6 +39,7 @@ impl fmt::Display for NodeError {
             Self::Config(e) => e.fmt(f),
             Self::MemoryDriver(e) => e.fmt(f),
             Self::Net(e) => e.fmt(f),
+            Self::Links(e) => e.fmt(f),
             Self::Runs(name) => write!(f, "{name} runs already; end that process first"),
             Self::Io(path, e) => f.write_str(&refuses_file(path, e)),
             Self::Application(e) => write!(f, "what it runs cannot be started: {e}"),

@@ -38,7 +38,7 @@ impl NodeFoundation {
         let life = life.ok_or_else(|| NodeError::Runs(crate::config::node_name(rank)))?;
         let (directory, links) =
             MemoryLinks::start(hosts, options.config, (rank, &life), options.idle)
-                .map_err(NodeError::Net)?;
+                .map_err(NodeError::Links)?;
         let (seats, reply_sink) = Self::drivers(options, &directory)?;
         let replicas = Box::new(MemoryDrivers(seats, Some(links)));
         Ok(Self { replicas, reply_sink, life: Some(life), skips: NodeSkips::default() })

@@ -106,6 +106,7 @@ mod tests {
             set: set.map(|(name, value)| (name.to_string(), value.to_string())).to_vec(),
             load: BenchLoad {
                 hosts: false,
+                rdma_provider: None,
                 destinations: 2,
                 choice: DestinationChoice::Uniform,
                 payload: 64,

@@ -138,6 +138,7 @@ mod tests {
             senders: 1,
             early: false,
             hosts: false,
+            rdma_provider: None,
         }
     }
 

@@ -183,6 +183,7 @@ mod tests {
             senders: 3,
             early: false,
             hosts: false,
+            rdma_provider: None,
         };
         BenchPlan {
             protocol: protocol.to_string(),

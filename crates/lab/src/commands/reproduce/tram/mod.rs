@@ -142,6 +142,7 @@ impl Demand {
             set: set.map(|(name, value)| (name.to_string(), value.to_string())).to_vec(),
             load: BenchLoad {
                 hosts: false,
+                rdma_provider: None,
                 destinations: self.destinations,
                 choice: self.choice,
                 payload: self.payload,
