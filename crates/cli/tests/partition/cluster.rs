@@ -133,18 +133,29 @@ impl HostCluster {
     pub(crate) fn kill(&mut self, node: usize) {
         self.nodes[node].kill().expect("it runs");
         self.nodes[node].wait().expect("it is a child of ours");
+        self.note_crash(node);
+    }
+
+    /// The node is not counted as correct from now on.
+    fn note_crash(&self, node: usize) {
         // The histories' time is that of the machine.
         let now = clock_gettime(ClockId::Monotonic);
         let ns = now.tv_sec * 1_000_000_000 + now.tv_nsec;
         let crash = format!("{{\"ev\":\"crash\",\"t\":{ns},\"p\":\"g0/r{node}\"}}\n");
-        std::fs::write(self.record.join("killed.0.jsonl"), crash).expect("a file can be written");
+        let file = self.record.join(format!("crash{node}.0.jsonl"));
+        std::fs::write(file, crash).expect("a file can be written");
     }
 
     /// Stops these nodes as their host would, and has their whole history judged.
     pub(crate) fn stop_and_judge(&mut self, nodes: &[usize]) {
-        for &node in nodes {
+        let quorum = self.nodes.len() / 2 + 1;
+        for (ended, &node) in nodes.iter().enumerate() {
             signal(self.nodes[node].id(), rustix::process::Signal::TERM);
             assert!(self.nodes[node].wait().expect("it is a child of ours").success());
+            if nodes.len() - ended < quorum {
+                // Its last report of its clock may have found no majority: that is no fault of the order.
+                self.note_crash(node);
+            }
         }
         let end = self.record.join("end.0.jsonl");
         std::fs::write(end, "{\"ev\":\"end\"}\n").expect("a file can be written");

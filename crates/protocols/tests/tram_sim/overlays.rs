@@ -11,7 +11,7 @@ use amcast_sim::{
 use std::collections::BTreeMap;
 
 /// Seeds of each profile; `AMCAST_SEEDS` in the environment says otherwise.
-const SEEDS: u64 = 12;
+const SEEDS: u64 = 8;
 
 /// Runs seeds of a profile, and fails at the first that breaks a promise or does not settle, or if the tree did not
 /// change in most of them while messages were requested anew.
