@@ -1,9 +1,9 @@
 //! Remote memory access by libfabric, with which the memory of hosts is carried where the feature `rdma` is on.
 //!
-//! - [`FabricEndpoint`] is everything that one remote writer reaches: an endpoint, and a landing buffer under a key of its
+//! - `FabricEndpoint` is everything that one remote writer reaches: an endpoint, and a landing buffer under a key of its
 //!   own. Closing it revokes the writer's access without the writer's help.
-//! - [`FabricStream`] makes a stream of frames out of two of them that write into each other's buffers.
-//! - [`FabricSettings`] names the provider: `tcp`, `verbs`, `efa`.
+//! - `FabricStream` makes a stream of frames out of two of them that write into each other's buffers.
+//! - `FabricSettings` names the provider: `tcp`, `verbs`, `efa`.
 //!
 //! Read `endpoint.rs` and then `stream.rs`. `shim.c` has the calls of libfabric; `endpoint.rs` is the only file with
 //! `unsafe`.
