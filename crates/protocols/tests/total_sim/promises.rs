@@ -6,7 +6,7 @@ use amcast_sim::{Profile, RunSettings};
 use std::collections::BTreeMap;
 
 /// Seeds of each row and profile; `AMCAST_SEEDS` in the environment says otherwise.
-const SEEDS: u64 = 10;
+const SEEDS: u64 = 15;
 
 /// How many times as many seeds are run at most until every rare branch was taken.
 const ROUNDS_MAX: u64 = 8;

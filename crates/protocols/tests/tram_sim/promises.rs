@@ -9,7 +9,7 @@ use amcast_sim::{Failover, Profile, RunSettings};
 use std::collections::BTreeMap;
 
 /// Seeds of each profile; `AMCAST_SEEDS` in the environment says otherwise.
-const SEEDS: u64 = 45;
+const SEEDS: u64 = 75;
 
 /// Runs seeds of a profile, and fails at the first that breaks a promise or does not settle, or if
 /// none of them takes these rare branches.
