@@ -424,7 +424,8 @@ impl TramReplica {
         let head = Head {
             position: at,
             delivered: applied,
-            cursors_from: self.progress.consumed,
+            // One that got its state just now may not have consumed again all that its cursors are behind of.
+            cursors_from: self.progress.consumed.max(self.progress.cursors_from),
             sources: self.buffers.sources.iter().map(|s| (s.lease, s.next)).collect(),
             edges: self.buffers.edges.iter().map(|e| (e.log, e.out)).collect(),
             exchange,
@@ -595,4 +596,29 @@ impl Head {
 
 messages! {
     struct Head { position, delivered, cursors_from, sources, edges, exchange }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tram::Tram;
+    use amcast_core::{Entry, Pid, RawConfig};
+
+    #[test]
+    fn a_source_that_has_not_consumed_all_that_its_cursors_are_behind_of_says_where_they_are() {
+        let raw = RawConfig { groups: 1, replicas: 3, clients: 1, ..RawConfig::default() };
+        let config = raw.check(Tram.about().params).unwrap();
+        let mut replica = TramReplica::new(Pid(1), &config).unwrap();
+        let given = |replica: &mut TramReplica| {
+            replica.begin_outgoing(2, 1);
+            let framed = replica.transfers.outgoing.take().expect("it began").head;
+            Head::decode(&mut ByteReader::new(&framed[4..])).unwrap()
+        };
+        // Its own state came with cursors as of 30, and it has consumed up to 10 since.
+        replica.progress.resume(10, 10, 30);
+        let head = given(&mut replica);
+        assert_eq!((head.position, head.cursors_from), (10, 30));
+        replica.progress.consumed = 40;
+        assert_eq!(given(&mut replica).cursors_from, 40);
+    }
 }

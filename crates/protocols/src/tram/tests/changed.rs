@@ -68,14 +68,17 @@ fn a_replica_that_lost_its_memory_goes_by_the_tree_it_is_given() {
     world.restart(old);
     world.run(400);
     assert!(world.processes[old.index()].protocol.fit());
-    // The others fail in turn, until the one that came back leads.
-    for r in 0..3 {
-        let other = world.replica(2, r);
-        if other != old && world.leader(2) == Some(other) {
-            world.crash(other);
+    // The others fail in turn and come back, until the one that lost its memory leads.
+    for _ in 0..3 {
+        let leader = world.leader(2).expect("one leads");
+        if leader != old {
+            world.crash(leader);
+            world.run(400);
+            world.restart(leader);
             world.run(400);
         }
     }
+    assert_eq!(world.leader(2), Some(old));
     assert!(world.cast(&[0, 1], b"by it again"));
     world.run(200);
     let last = world.seq;
