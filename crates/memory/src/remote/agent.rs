@@ -255,7 +255,8 @@ impl MemoryAgent {
                     memory.inbox(pid).put_words(life, ticket, fate, words);
                     ring_later(rings, pid);
                 };
-                memory.link(node).words((number, more), frames::lines(lines), &mut tell)
+                let mut link = memory.link(node);
+                !link.is_open() || link.words((number, more), frames::lines(lines), &mut tell)
             }
         };
         if right { Ok(()) } else { Err(RemoteFault::Malformed) }
@@ -314,6 +315,10 @@ impl MemoryAgent {
     fn hear_outcomes(&mut self, node: usize, upto: u64, fates: &[u8]) -> bool {
         let Self { memory, rings, .. } = self;
         let mut link = memory.link(node);
+        if !link.is_open() {
+            // Their accesses were given up, and this connection is about to end.
+            return true;
+        }
         for (number, fate) in frames::outcomes(fates) {
             let mut tell = |pid, life, ticket, fate| {
                 memory.inbox(pid).put(life, ticket, fate);

@@ -252,9 +252,9 @@ impl RemoteLink {
                 self.pop();
             }
         } else {
-            // It was meant for memory that is gone.
+            // It was meant for memory that is gone. The other node counts from the first access again, too.
             self.clear();
-            self.session = Some(start);
+            (self.session, self.next) = (Some(start), 1);
         }
         (self.sent, self.awaited) = ((0, 0), 0);
         self.latest.clear();

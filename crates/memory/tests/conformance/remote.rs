@@ -338,6 +338,31 @@ fn a_process_that_starts_again_in_a_node_that_lives_gets_nothing_old_and_answers
 }
 
 #[test]
+fn a_connection_that_breaks_soon_after_a_node_started_again_has_no_gap() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut fabric = RemoteHosts::new(shape());
+    for n in 1..=10 {
+        fabric.post(WRITER, &[write(PLAIN, n as u32, n)]);
+    }
+    settle(&mut fabric);
+    fabric.crash(OWNER);
+    fabric.start(OWNER);
+    settle(&mut fabric);
+    // Nothing was carried out for the new start yet.
+    for _ in 0..2 {
+        fabric.part(0, 1);
+        fabric.join(0, 1);
+        settle(&mut fabric);
+        assert_eq!(fabric.agent(0).gap(), None, "nothing was dropped");
+    }
+    fabric.heard(WRITER);
+    fabric.post(WRITER, &[write(PLAIN, 3, 3)]);
+    settle(&mut fabric);
+    assert_eq!(fabric.heard(WRITER).len(), 1);
+    assert_eq!(numbers(&fabric, PLAIN)[3], 3);
+}
+
+#[test]
 fn a_process_that_was_out_of_reach_at_first_is_told_before_its_first_write_lands() {
     let _limit = amcast_test_policy::time_limit();
     let mut fabric = RemoteHosts::new(shape());
