@@ -192,8 +192,12 @@ impl Outbound {
 
     /// A datagram is complete, and is the next one that leaves. Those that ask who hears an address are few and small, and
     /// must not wait behind a load: unanswered, they would have each datagram sent to each process alone, and so make the
-    /// load many times as much.
-    fn enqueue_first(&mut self, target: usize, mut datagram: Vec<u8>) {
+    /// load many times as much. Where the queue is full it is lost: strangers who make up probes fill no memory.
+    fn enqueue_first(&mut self, target: usize, mut datagram: Vec<u8>, told: &mut CarrierEvents) {
+        if self.waiting.len() >= self.waiting_max {
+            told.counts.datagrams_dropped_full += 1;
+            return self.spare.push(datagram);
+        }
         complete(&mut datagram);
         self.waiting_bytes += datagram.len();
         self.waiting.push_front((target, datagram));
@@ -211,7 +215,7 @@ impl Outbound {
         told.counts.probes_sent += 1;
         let mut buffer = self.buffer();
         self.sender.probe(due.probe, due.is_urgent, &due.echoes, &mut buffer);
-        self.enqueue_first(due.target, buffer);
+        self.enqueue_first(due.target, buffer, told);
     }
 
     /// Answers a process's probe, to that process alone.
@@ -219,7 +223,7 @@ impl Outbound {
         told.counts.echoes_sent += 1;
         let mut buffer = self.buffer();
         self.sender.echo(echo.probe, echo.incarnation, &mut buffer);
-        self.enqueue_first(echo.to.index(), buffer);
+        self.enqueue_first(echo.to.index(), buffer, told);
     }
 
     fn buffer(&mut self) -> Vec<u8> {
@@ -567,6 +571,18 @@ mod tests {
             heard.extend(out.backlog_change().map(|backlog| (out.waiting.len(), backlog.has_room)));
         }
         assert_eq!(heard, [(51, false), (25, true)]);
+    }
+
+    #[test]
+    fn answers_to_made_up_probes_take_a_bounded_part_of_memory() {
+        let _limit = amcast_test_policy::time_limit();
+        let (mut out, _) = blocked(100 * BYTES);
+        let mut told = CarrierEvents::default();
+        let probe = Probe { group: amcast_core::Gid(0), number: 7 };
+        let echo = ProbeEcho { to: Pid(1), incarnation: 0, probe, is_urgent: true };
+        (0..1000).for_each(|_| out.echo(echo, &mut told));
+        assert_eq!((out.waiting.len(), told.counts.datagrams_dropped_full), (100, 900));
+        assert!(out.spare.len() <= 1, "its buffer is used again");
     }
 
     #[test]
