@@ -4,6 +4,7 @@
 
 mod check;
 mod config;
+mod gateway_remarks;
 mod histories;
 mod kv;
 mod listening;

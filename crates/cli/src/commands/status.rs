@@ -1,5 +1,6 @@
 //! `amcast status`: a running cluster.
 
+use super::gateway_remarks::remarks;
 use super::not_running::stopped;
 use super::terminal_text::{harmless, harmless_line};
 use super::{Failure, cluster_dir};
@@ -43,6 +44,8 @@ struct ClusterStatus {
     ready: bool,
     groups: Vec<GroupStatus>,
     nodes: Vec<NodeRow>,
+    /// The remarks of gateways about the cluster, as that writes are refused for want of room on the disks.
+    remarks: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -118,14 +121,18 @@ pub(super) fn run(args: &StatusArgs) -> Result<(), Failure> {
         let has_ended = life.is_none() && dir.is_lived(rank) == Some(false);
         NodeRow { name, status, gateways, life, last_words, refused, is_far, has_ended }
     };
-    let nodes = file.nodes().zip(said).enumerate().map(place).collect();
+    let nodes: Vec<NodeRow> = file.nodes().zip(said).enumerate().map(place).collect();
+    let gateways = dir.gateways().ok();
+    let of_nodes = nodes.iter().filter_map(|node| node.gateways.as_ref());
+    let remarks = remarks(gateways.iter().chain(of_nodes).map(|at| at.http.as_str()));
     let cluster = ClusterStatus {
         data: dir.path().to_path_buf(),
         protocol: file.protocol,
-        gateways: dir.gateways().ok(),
+        gateways,
         ready,
         groups,
         nodes,
+        remarks,
     };
     if args.json {
         let text = serde_json::to_string(&cluster).map_err(Failure::failed)?;
@@ -241,7 +248,8 @@ fn print(cluster: &ClusterStatus) {
         }
     }
     println!("\nnode   process  state");
-    cluster.nodes.iter().for_each(print_node);
+    let lines: Vec<String> = cluster.nodes.iter().map(line_of).collect();
+    lines.iter().for_each(|line| println!("{}", harmless_line(line)));
     if let Some(carriers) = carriers(&cluster.nodes) {
         println!("\nmemory: {}", harmless_line(&carriers));
     }
@@ -260,6 +268,11 @@ fn print(cluster: &ClusterStatus) {
     }
     for lost in cluster.groups.iter().filter_map(|g| g.lost.as_ref()) {
         println!("\n{}", harmless(lost));
+    }
+    // Nodes that are down are in the lines above.
+    let is_told = |remark: &&String| lines.iter().any(|line| line.contains(remark.as_str()));
+    for remark in cluster.remarks.iter().filter(|remark| !is_told(remark)) {
+        println!("\n{}", harmless(remark));
     }
 }
 
@@ -302,10 +315,6 @@ fn too_few(nodes: &[NodeRow]) -> Option<String> {
             nodes.len()
         )
     })
-}
-
-fn print_node(node: &NodeRow) {
-    println!("{}", harmless_line(&line_of(node)));
 }
 
 fn line_of(node: &NodeRow) -> String {

@@ -172,6 +172,9 @@ fn where_disks_have_too_little_room_growth_is_refused_and_reads_and_deletes_are_
     let said = errors(&append);
     assert!(!append.status.success() && said.contains("too little room"), "{said}");
     assert!(up.page("/readyz").contains("200"), "it serves");
+    let status = run(&["status", "--data", &data.display().to_string()]).stdout;
+    let said = String::from_utf8_lossy(&status);
+    assert!(said.contains("too little room (n0 has "), "{said}");
     assert_eq!(up.stop(), Some(0));
     fs::remove_dir_all(data).unwrap();
     fs::remove_file(file).unwrap();

@@ -1,0 +1,85 @@
+//! The remarks of a cluster's gateways about it: what they alone know, as that they refuse writes.
+
+use std::io::{Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+/// How long a gateway may take to be reached, and for each part of its answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long an answer may be, in bytes.
+const ANSWER_BYTES_MAX: u64 = 64 << 10;
+
+/// The remarks of the gateways whose pages are served at these addresses, each once. One that does not answer says nothing
+/// here: its node's own line tells of it.
+pub(super) fn remarks<'a>(pages: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    let mut asked: Vec<&str> = Vec::new();
+    for page in pages {
+        if asked.contains(&page) {
+            continue;
+        }
+        asked.push(page);
+        for remark in answer(page).as_deref().map_or_else(Vec::new, of_answer) {
+            if !all.contains(&remark) {
+                all.push(remark);
+            }
+        }
+    }
+    all
+}
+
+/// The answer of a gateway that is asked whether the cluster serves.
+fn answer(page: &str) -> Option<String> {
+    let address = page.to_socket_addrs().ok()?.next()?;
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_write_timeout(Some(PATIENCE)).ok()?;
+    let request =
+        format!("GET /readyz/cluster HTTP/1.1\r\nhost: {page}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut bytes = Vec::new();
+    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The remarks in an answer: they are behind the line that says `ready`.
+fn of_answer(answer: &str) -> Vec<String> {
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    let behind = body.strip_prefix("ready\n").unwrap_or_default();
+    behind.lines().map(str::to_string).filter(|line| !line.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn remarks_are_what_is_said_behind_ready() {
+        let _limit = amcast_test_policy::time_limit();
+        let head = "HTTP/1.1 200 OK\r\ncontent-length: 20\r\n\r\n";
+        assert_eq!(of_answer(&format!("{head}ready\n")), Vec::<String>::new());
+        assert_eq!(of_answer(&format!("{head}ready\na\nb c\n")), ["a", "b c"]);
+        assert_eq!(of_answer(&format!("{head}1 of 3 nodes is ready\n")), Vec::<String>::new());
+        assert_eq!(of_answer("nonsense"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_gateway_is_asked_once_and_one_that_is_gone_says_nothing() {
+        let _limit = amcast_test_policy::time_limit();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let page = listener.local_addr().unwrap().to_string();
+        let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let serve = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut head = [0; 512];
+            let count = stream.read(&mut head).unwrap();
+            assert!(head[..count].starts_with(b"GET /readyz/cluster HTTP/1.1\r\n"));
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nready\nthe disks are full\n").unwrap();
+        });
+        let said = remarks([page.as_str(), &page, &gone].into_iter());
+        assert_eq!(said, ["the disks are full"]);
+        serve.join().unwrap();
+    }
+}
