@@ -224,7 +224,7 @@ impl fmt::Display for StorageError {
             Self::DamagedCheckpoint { path, offset } => write!(
                 f,
                 "{}: damaged at byte {offset}; the checkpoint before it serves if there is one. Remove \
-                 it, or have the process start anew from the others' state",
+                 it, or, where a majority of the other nodes works, have the process start anew from the others' state",
                 path.display()
             ),
             Self::ForeignCheckpoint { path, of } => write!(
@@ -318,10 +318,10 @@ impl fmt::Display for Damage {
         let log = self.path.parent().unwrap_or(&self.path).display();
         write!(
             f,
-            "{}; nothing was changed. Have the process \
+            "{}; nothing was changed. Where a majority of the other nodes works, have the process \
              start anew from the others' state (no older copy: it would lack what was promised since); \
              `amcast log-file verify {log}` shows what is whole, `amcast log-file repair {log}` says what \
-             a cut there would lose",
+             a cut there would lose: where the others do not work, that loses less than starting anew",
             self.says()
         )
     }

@@ -115,7 +115,7 @@ pub(crate) fn cut<D: DiskDir>(
     let (Some(log), Some((name, end))) = (inspection.log, &inspection.cut) else {
         return Err(StorageError::Options {
             says: "nothing of this log is whole, so that there is nothing to cut it to; move its directory \
-                   away, and have the process start anew from the others' state",
+                   away, and, where a majority of the other nodes works, have the process start anew from their state",
         });
     };
     if !agree(&inspection) {

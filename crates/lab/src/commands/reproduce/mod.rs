@@ -363,7 +363,8 @@ fn make(
     let begun = Instant::now();
     if !std::io::stderr().is_terminal() {
         // Nothing shows how far it is.
-        let long = if args.quick { "minutes" } else { "up to hours; --quick takes minutes" };
+        let long =
+            if args.quick { "up to minutes" } else { "up to hours; --quick takes up to minutes" };
         eprintln!("amcast: {} begins, which takes {long}", experiment.id);
     }
     let account = (experiment.run)(session).map_err(|e| {
