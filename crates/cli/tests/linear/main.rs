@@ -141,7 +141,7 @@ fn commands_are_linearizable_while_keys_move_between_shards_and_nodes_are_killed
 
 #[test]
 fn commands_over_three_shards_are_linearizable_while_nodes_with_leaders_are_killed() {
-    run("three-shards", &["--shards", "3"], 3, KillTarget::MostLeaders, Duration::from_secs(5));
+    run("three-shards", &["--shards", "3"], 3, KillTarget::MostLeaders, Duration::from_secs(4));
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn commands_that_several_threads_execute_are_linearizable_while_nodes_are_killed
 #[test]
 fn reads_without_an_order_that_several_threads_answer_are_linearizable_while_nodes_are_killed() {
     let options = ["--protocol", "multi-ring-memory", "--shards", "3", "--workers", "2"];
-    run("workers-rings", &options, 3, KillTarget::MostLeaders, Duration::from_secs(4));
+    run("workers-rings", &options, 3, KillTarget::MostLeaders, Duration::from_secs(3));
 }
 
 #[test]
@@ -175,25 +175,25 @@ fn commands_are_linearizable_while_all_leaders_are_killed_at_once() {
 #[test]
 fn commands_over_uniform_broadcasts_on_tcp_are_linearizable_while_nodes_are_killed() {
     let options = ["--protocol", "bb-urcast-urcast", "--shards", "1"];
-    run("bb-urcast-urcast", &options, 1, KillTarget::MostLeaders, Duration::from_secs(4));
+    run("bb-urcast-urcast", &options, 1, KillTarget::MostLeaders, Duration::from_secs(3));
 }
 
 #[test]
 fn commands_over_a_token_on_tcp_are_linearizable_while_nodes_are_killed() {
     let options = ["--protocol", "pb-urcast", "--shards", "1"];
-    run("pb-urcast", &options, 1, KillTarget::MostLeaders, Duration::from_secs(4));
+    run("pb-urcast", &options, 1, KillTarget::MostLeaders, Duration::from_secs(3));
 }
 
 #[test]
 fn commands_over_rings_on_tcp_are_linearizable_while_nodes_are_killed() {
     let options = ["--protocol", "multi-ring-memory", "--shards", "3"];
-    run("multi-ring-memory", &options, 3, KillTarget::MostLeaders, Duration::from_secs(5));
+    run("multi-ring-memory", &options, 3, KillTarget::MostLeaders, Duration::from_secs(4));
 }
 
 #[test]
 fn commands_over_rings_on_disk_are_linearizable_while_two_of_three_nodes_are_killed() {
     let options = ["--protocol", "multi-ring", "--shards", "3"];
-    run("multi-ring", &options, 3, KillTarget::TwoNodes, Duration::from_secs(5));
+    run("multi-ring", &options, 3, KillTarget::TwoNodes, Duration::from_secs(4));
 }
 
 #[test]

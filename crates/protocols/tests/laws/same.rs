@@ -11,9 +11,11 @@ use amcast_core::step::Medium;
 use amcast_core::trace::TraceEvent;
 use amcast_core::{Config, Entry, Input, Outbox, Pid, Protocol, ProtocolProcess, Time};
 use amcast_sim::{RunSettings, run};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Runs of each protocol.
 pub(crate) const SEEDS: u64 = 4;
@@ -27,8 +29,10 @@ struct TwinProcess {
     last: Time,
 }
 
-/// Steps that were compared.
-static COMPARED: AtomicU64 = AtomicU64::new(0);
+thread_local! {
+    /// Steps that were compared in this thread.
+    static COMPARED: Cell<u64> = const { Cell::new(0) };
+}
 
 impl TwinProcess {
     fn new(entry: &dyn Entry, me: Pid, config: &Config) -> Self {
@@ -41,7 +45,7 @@ impl TwinProcess {
     fn look_at(&mut self, now: Time) {
         assert!(now >= self.last, "time goes back from {:?} to {now:?}", self.last);
         self.last = now;
-        COMPARED.fetch_add(1, Ordering::Relaxed);
+        COMPARED.set(COMPARED.get() + 1);
     }
 
     /// Does `each` for every line of its own and of the other one's memory.
@@ -116,13 +120,14 @@ impl StepWatch<Memory> for TwinProcess {
 
 #[test]
 fn the_same_inputs_give_the_same_outputs_byte_for_byte_and_time_never_goes_back() {
+    let _limit = amcast_test_policy::time_limit_of(Duration::from_secs(900));
     // A run may deliver nothing only where it settles after crashes: then each message is of an incarnation that died
     // before its message was ordered (multi-ring-async, seed 2: the coordinator's machine fails after 0.2 ms and
     // loses its disk, a link may take 13 ms, and all is over after 4 ms). Most runs deliver.
     let (runs, silent) = (AtomicU64::new(0), AtomicU64::new(0));
-    for seed in 0..SEEDS {
+    let compare = |seed| {
         each(seed, |entry, config| {
-            let before = COMPARED.load(Ordering::Relaxed);
+            let before = COMPARED.get();
             let watch = move |me, config: &Config| TwinProcess::new(entry, me, config);
             let watched = WatchedEntry { entry, watch: &watch };
             // The twin's memory is a copy from before the step: nothing may change amid it.
@@ -135,14 +140,18 @@ fn the_same_inputs_give_the_same_outputs_byte_for_byte_and_time_never_goes_back(
                 _ => {}
             };
             let report = run(&watched, config, &settings, seed, &mut follow).expect("it is built");
-            let compared = COMPARED.load(Ordering::Relaxed) - before;
+            let compared = COMPARED.get() - before;
             assert!(compared >= report.steps, "{report:?}");
             let all_died = report.settled() && have_cast.is_empty();
             assert!(report.deliveries > 0 || all_died, "{}, seed {seed}: {report:?}", entry.name());
             runs.fetch_add(1, Ordering::Relaxed);
             silent.fetch_add(u64::from(report.deliveries == 0), Ordering::Relaxed);
         });
-    }
+    };
+    let compare = &compare;
+    std::thread::scope(|scope| {
+        (0..SEEDS).for_each(|seed| drop(scope.spawn(move || compare(seed))))
+    });
     let (runs, silent) = (runs.into_inner(), silent.into_inner());
     assert!(silent * 10 < runs, "{silent} of {runs} runs deliver nothing");
 }

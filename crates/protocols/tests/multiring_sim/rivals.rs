@@ -15,7 +15,9 @@ use amcast_sim::faults::{Fault, FaultTime, Strike};
 use amcast_sim::{
     CarrierModel, CastPace, Choices, Delay, PlannedCast, Profile, RunPlan, RunRecord, RunSettings,
 };
+use amcast_test_policy::{TimeLimit, time_limit_of};
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// The period in which faults occur.
 const FAULTY: Span = Span::millis(40);
@@ -118,8 +120,15 @@ fn run(seed: u64, mutant: &str) -> (BTreeSet<Property>, bool) {
     (violated(&report.outcome, &findings), rivals)
 }
 
+/// The limit of a test, which grows with the seeds that the environment asks for.
+#[track_caller]
+fn limit() -> TimeLimit {
+    time_limit_of(Duration::from_secs(900 + 10 * seeds(0)))
+}
+
 #[test]
 fn rival_values_meet_and_mutants_that_choose_the_wrong_one_are_found() {
+    let _limit = limit();
     let count = seeds(SEEDS);
     let (broken, rivals): (Vec<_>, Vec<_>) = (0..count).map(|seed| run(seed, "none")).unzip();
     assert!(broken.iter().all(BTreeSet::is_empty), "{broken:?}");
@@ -147,9 +156,10 @@ fn random(profile: Profile, seed: u64, mutant: &str) -> (BTreeSet<Property>, boo
 
 #[test]
 fn random_faults_meet_rival_values_and_find_such_mutants() {
+    let _limit = limit();
     let count = seeds(RANDOM_SEEDS);
     let tried = first()..first() + count;
-    for (profile, least) in [(Profile::Crash, 30), (Profile::Network, 12), (Profile::All, 12)] {
+    let meets = |profile: Profile, least: u64| {
         let mut met = 0;
         for seed in tried.clone() {
             let (broken, rivals) = random(profile, seed, "none");
@@ -158,7 +168,13 @@ fn random_faults_meet_rival_values_and_find_such_mutants() {
         }
         println!("{}: {met} of {count} runs", profile.name());
         assert!(met >= count / least, "{}: only {met} of {count} runs", profile.name());
-    }
+    };
+    std::thread::scope(|scope| {
+        for (profile, least) in [(Profile::Crash, 30), (Profile::Network, 12), (Profile::All, 12)] {
+            let meets = &meets;
+            scope.spawn(move || meets(profile, least));
+        }
+    });
     let mutant = "begins-with-the-longest-log";
     let found = tried.clone().find(|&seed| !random(Profile::All, seed, mutant).0.is_empty());
     println!("{mutant}: {found:?}");

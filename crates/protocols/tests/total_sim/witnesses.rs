@@ -12,6 +12,8 @@ use amcast_core::{Config, Entry, RawConfig, Span};
 use amcast_protocols::catalog;
 use amcast_protocols::total::{TABLE_3, TotalOrderRow};
 use amcast_sim::{CarrierModel, Profile, RunSettings, Scenario};
+use amcast_test_policy::{TimeLimit, time_limit_of};
+use std::time::Duration;
 
 /// Seeds within which the evidence is mostly complete.
 const SEEDS: u64 = 600;
@@ -142,21 +144,31 @@ fn lossy() -> RunSettings {
     }
 }
 
+/// The limit of a test, which grows with the seeds that the environment asks for.
+#[track_caller]
+fn limit() -> TimeLimit {
+    time_limit_of(Duration::from_secs(900 + 10 * seeds(0)))
+}
+
 #[test]
 fn each_row_enforces_its_specification_and_none_that_is_stronger() {
-    let mut missed = Vec::new();
-    for row in rows() {
-        let found = search(row);
-        println!("{}: {found:?}", row.name());
-        if !found.complete() {
-            missed.push((row.name(), found));
-        }
-    }
+    let _limit = limit();
+    let all: Vec<(&str, Evidence)> = std::thread::scope(|scope| {
+        let searches: Vec<_> =
+            rows().into_iter().map(|row| (row.name(), scope.spawn(move || search(row)))).collect();
+        let found = searches.into_iter();
+        found
+            .map(|(name, search)| (name, search.join().expect("its run keeps what it promises")))
+            .collect()
+    });
+    all.iter().for_each(|(name, found)| println!("{name}: {found:?}"));
+    let missed: Vec<_> = all.iter().filter(|(_, found)| !found.complete()).collect();
     assert!(missed.is_empty(), "{missed:?}");
 }
 
 #[test]
 fn where_no_run_shows_a_pattern_a_crash_breaks_the_next_stronger_specification() {
+    let _limit = limit();
     let crashes = [
         ("ab-rcast", include_str!("../../../../scenarios/to-ab-skips-a-number.txt")),
         ("pb-rcast", include_str!("../../../../scenarios/to-pb-skips-a-number.txt")),
