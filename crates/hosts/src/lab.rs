@@ -10,6 +10,7 @@ use crate::topology::{LabNames, LabTopology, dropped_frames, limit_rate};
 use crate::{Direction, HostNamespace, LabError, LinkSettings, TcpGoodput, UdpGoodput};
 use std::ffi::OsStr;
 use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -152,7 +153,18 @@ impl HostLab {
         self.apply_faults(&mut links)
     }
 
-    /// Lifts all cuts and partitions. Losses, rates and plugs remain as they are.
+    /// Drops all TCP segments to these ports of a host from now on, as a firewall does that answers nothing. Ports that were closed
+    /// there before are open.
+    ///
+    /// # Errors
+    /// When `tc` is not there, or the kernel has no filters of classic BPF.
+    pub fn close_ports(&self, host: usize, ports: RangeInclusive<u16>) -> Result<(), LabError> {
+        let mut links = self.links();
+        links.faults.close(host, ports);
+        self.apply_faults(&mut links)
+    }
+
+    /// Lifts all cuts and partitions, and opens all ports. Losses, rates and plugs remain as they are.
     ///
     /// # Errors
     /// When `tc` fails.

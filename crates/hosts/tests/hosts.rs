@@ -292,6 +292,29 @@ fn a_cut_of_one_way_leaves_the_other_way() {
 }
 
 #[test]
+fn tcp_ports_that_are_closed_take_no_connection_and_others_of_the_host_do() {
+    let _limit = time_limit();
+    let test = "tcp_ports_that_are_closed_take_no_connection_and_others_of_the_host_do";
+    if is_skipped(test, &[LabFeature::Faults]) {
+        return;
+    }
+    let lab = lab_of(3, LinkSettings::default());
+    let at = |port| SocketAddr::from((lab.host(1).address(), port));
+    let listen = |port| lab.host(1).run(|| TcpListener::bind(at(port)).expect("it is free"));
+    let _listeners = [7000, 7001, 7002].map(|port| listen(port).expect("the host is there"));
+    let takes = |from: usize| {
+        let connects = |port| TcpStream::connect_timeout(&at(port), SILENCE).is_ok();
+        lab.host(from).run(|| [7000, 7001, 7002].map(connects)).expect("the host is there")
+    };
+    lab.close_ports(1, 7001..=7001).unwrap();
+    assert_eq!([takes(0), takes(2)], [[true, false, true]; 2]);
+    lab.close_ports(1, 7001..=7002).unwrap();
+    assert_eq!(takes(0), [true, false, false]);
+    lab.heal().unwrap();
+    assert_eq!(takes(0), [true; 3]);
+}
+
+#[test]
 fn a_partition_separates_its_sides_until_it_is_healed() {
     let _limit = time_limit();
     let features = [LabFeature::Faults, LabFeature::Delays];
