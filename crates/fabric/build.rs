@@ -25,4 +25,6 @@ fn build_shim() {
     );
     build.compile("amcast_fabric_shim");
     println!("cargo:rustc-link-lib=fabric");
+    // `dladdr`, which older systems have in a library of its own.
+    println!("cargo:rustc-link-lib=dl");
 }

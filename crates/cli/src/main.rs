@@ -6,5 +6,6 @@
 mod commands;
 
 fn main() -> std::process::ExitCode {
+    amcast_node::memory_links::HostCarrier::prepare();
     commands::main()
 }

@@ -18,11 +18,21 @@ use core::sync::atomic::AtomicU64;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::Read;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
 /// The longest name of an endpoint, in bytes.
 const NAME_BYTES_MAX: usize = 256;
+
+/// The version of addresses, notices and rings. Endpoints of different versions do not meet.
+pub const ADDRESS_VERSION: u8 = 2;
+
+/// The beginning of an address, before its version.
+const ADDRESS_HEAD: [u8; 7] = *b"amcrdma";
+
+/// Families of socket addresses, as Linux numbers them.
+const AF_INET: u16 = 2;
+const AF_INET6: u16 = 10;
 
 /// Which provider of libfabric carries writes, and from where.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -51,6 +61,43 @@ impl FabricSettings {
     }
 }
 
+/// The buffers of libfabric's utility provider for messages, by its variables: of 512 bytes, and 128 of them. Notices are
+/// the only messages.
+const SMALL_BUFFERS: [(&str, &str); 3] = [
+    ("FI_OFI_RXM_BUFFER_SIZE", "512"),
+    ("FI_OFI_RXM_EAGER_LIMIT", "512"),
+    ("FI_OFI_RXM_MSG_RX_SIZE", "128"),
+];
+
+/// Prepares a program for libfabric, at its beginning, before it has other threads and handlers of signals.
+///
+/// It has libfabric take small buffers for messages, unless the environment says otherwise: by default libfabric 1.17 takes 80 MB for
+/// an endpoint of provider `tcp`. That changes the environment, which libfabric reads with its first endpoint, and it
+/// does not once there is a second thread. And it gives back the signals that `libinfinipath` takes where the system's libfabric loads
+/// it: with its handlers a program that is asked to end by SIGTERM fails, and writes a report of a crash. Gives how many
+/// signals these were.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "libfabric takes it from nowhere else, and no thread reads it yet"
+)]
+pub fn prepare_process() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").map(Iterator::count);
+    if tasks.is_ok_and(|tasks| tasks == 1) && !has_buffer_sizes() {
+        for (name, value) in SMALL_BUFFERS {
+            // SAFETY: this is the only thread of the process, so nobody reads or writes the environment meanwhile.
+            unsafe { std::env::set_var(name, value) };
+        }
+    }
+    // SAFETY: the function takes any state of handlers, and changes none that another library has set.
+    let released = unsafe { amcast_fabric_release_signals() };
+    usize::try_from(released).unwrap_or(0)
+}
+
+/// Whether the environment says how large libfabric's buffers for messages are.
+pub fn has_buffer_sizes() -> bool {
+    SMALL_BUFFERS.iter().any(|(name, _)| std::env::var_os(name).is_some())
+}
+
 /// A call of libfabric that failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FabricError {
@@ -58,6 +105,8 @@ pub enum FabricError {
     Open {
         /// The provider.
         provider: String,
+        /// The local address that was asked for.
+        bind: Option<IpAddr>,
         /// The call.
         step: String,
         /// The error.
@@ -69,6 +118,17 @@ pub enum FabricError {
     NoKey(String),
     /// The address of a peer is of another kind than this endpoint's own: the two use different providers or networks.
     Peer,
+    /// Bytes are no address of an endpoint.
+    NoAddress,
+    /// The address of a peer has this version, and not [`ADDRESS_VERSION`].
+    Version(u8),
+    /// The landing buffer of a peer is not as large as this endpoint's.
+    Ring {
+        /// Bytes here.
+        own: u64,
+        /// Bytes there.
+        peer: u64,
+    },
     /// An operation failed, in libfabric's words.
     Operation(String),
 }
@@ -76,15 +136,34 @@ pub enum FabricError {
 impl fmt::Display for FabricError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Open { provider, step, says } => write!(
-                f,
-                "libfabric opens no endpoint of provider {provider:?}: {step}: {says}; `fi_info -p {provider}` says \
-                 whether this host has that provider"
-            ),
+            Self::Open { provider, bind, step, says } => {
+                write!(f, "libfabric opens no endpoint of provider {provider:?}")?;
+                if let Some(bind) = bind {
+                    write!(f, " at {bind}")?;
+                }
+                write!(
+                    f,
+                    ": {step}: {says}; `fi_info -p '{provider}'` says whether this host has that provider, and at which \
+                     addresses"
+                )
+            }
             Self::Name(name) => write!(f, "{name:?} is no name for libfabric"),
             Self::NoKey(why) => write!(f, "no key for remote writes can be drawn: {why}"),
             Self::Peer => f.write_str(
                 "the other node's endpoint is of another provider or network; give all nodes the same settings",
+            ),
+            Self::NoAddress => f.write_str(
+                "the other node's address is none of an endpoint; give both nodes the same version of this program",
+            ),
+            Self::Version(peer) => write!(
+                f,
+                "the other node's remote memory access has version {peer}, and this one's version {ADDRESS_VERSION}; give \
+                 both nodes the same version of this program"
+            ),
+            Self::Ring { own, peer } => write!(
+                f,
+                "the other node's landing buffer has {peer} bytes, and this one's {own}; give both nodes the same \
+                 version of this program and the same nodes in the cluster's file"
             ),
             Self::Operation(says) => write!(f, "libfabric: {says}"),
         }
@@ -100,34 +179,80 @@ pub struct FabricAddress {
     base: u64,
     key: u64,
     bytes: u64,
+    /// The word of notices to it.
+    token: u64,
 }
 
 impl fmt::Debug for FabricAddress {
     /// Without the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FabricAddress({} bytes)", self.bytes)
+        write!(f, "FabricAddress({self}, {} bytes)", self.bytes)
+    }
+}
+
+impl fmt::Display for FabricAddress {
+    /// Where it is: a socket address, if the provider has such.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.socket() {
+            Some(socket) => socket.fmt(f),
+            None => self.name.iter().try_for_each(|byte| write!(f, "{byte:02x}")),
+        }
     }
 }
 
 impl FabricAddress {
-    /// Its written form: base, key and length of 8 bytes each, little-endian, then the name.
+    /// Its written form: `amcrdma` and the version; base, key, length and the word of notices, of 8 bytes each,
+    /// little-endian; the name.
     pub fn encode(&self) -> Vec<u8> {
-        let words = [self.base, self.key, self.bytes].map(u64::to_le_bytes);
-        [words.as_flattened(), &self.name].concat()
+        let words = [self.base, self.key, self.bytes, self.token].map(u64::to_le_bytes);
+        [&ADDRESS_HEAD[..], &[ADDRESS_VERSION], words.as_flattened(), &self.name].concat()
     }
 
-    /// Reads the written form; none if it is none.
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let (words, name) = bytes.split_at_checked(24)?;
-        let word = |i: usize| words[i * 8..].first_chunk().map(|word| u64::from_le_bytes(*word));
-        let is_name = !name.is_empty() && name.len() <= NAME_BYTES_MAX;
-        let name = is_name.then(|| name.to_vec())?;
-        Some(Self { name, base: word(0)?, key: word(1)?, bytes: word(2)? })
+    /// Reads the written form.
+    ///
+    /// # Errors
+    /// When it is none, or of another version.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FabricError> {
+        let rest = bytes.strip_prefix(&ADDRESS_HEAD).ok_or(FabricError::NoAddress)?;
+        let (version, rest) = rest.split_first().ok_or(FabricError::NoAddress)?;
+        if *version != ADDRESS_VERSION {
+            return Err(FabricError::Version(*version));
+        }
+        let (words, name) = rest.split_first_chunk::<32>().ok_or(FabricError::NoAddress)?;
+        if name.is_empty() || name.len() > NAME_BYTES_MAX {
+            return Err(FabricError::NoAddress);
+        }
+        let (words, _) = words.as_chunks::<8>();
+        let word = |i: usize| u64::from_le_bytes(words[i]);
+        Ok(Self {
+            name: name.to_vec(),
+            base: word(0),
+            key: word(1),
+            bytes: word(2),
+            token: word(3),
+        })
     }
 
     /// How many bytes may be written there.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Where it is, with providers whose names are socket addresses.
+    pub fn socket(&self) -> Option<SocketAddr> {
+        let family = u16::from_ne_bytes(*self.name.first_chunk()?);
+        let port = u16::from_be_bytes(*self.name.get(2..)?.first_chunk()?);
+        match (family, self.name.len()) {
+            (AF_INET, 16) => {
+                let ip: [u8; 4] = *self.name[4..].first_chunk()?;
+                Some(SocketAddr::from((ip, port)))
+            }
+            (AF_INET6, 28) => {
+                let ip: [u8; 16] = *self.name[8..].first_chunk()?;
+                Some(SocketAddr::from((ip, port)))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -151,6 +276,8 @@ pub enum FabricEvent {
     Written(u64),
     /// A notice of the peer.
     Notice(u64),
+    /// A message of somebody who was not told this endpoint's address by this process. It was dropped.
+    Foreign,
     /// The write of this number failed, and a part of it may have landed; or another operation did.
     Failed(u64, FabricError),
 }
@@ -181,6 +308,7 @@ unsafe extern "C" {
         staging: *mut u8,
         staging_len: usize,
         key: u64,
+        token: u64,
         out: *mut *mut RawFabric,
         step: *mut *const c_char,
     ) -> c_int;
@@ -192,7 +320,8 @@ unsafe extern "C" {
         base: *mut u64,
         key: *mut u64,
     ) -> c_int;
-    fn amcast_fabric_meet(fabric: *mut RawFabric, name: *const u8) -> c_int;
+    fn amcast_fabric_names_sockets(fabric: *mut RawFabric) -> c_int;
+    fn amcast_fabric_meet(fabric: *mut RawFabric, name: *const u8, token: u64) -> c_int;
     fn amcast_fabric_write(
         fabric: *mut RawFabric,
         from: usize,
@@ -206,6 +335,7 @@ unsafe extern "C" {
     fn amcast_fabric_poll(fabric: *mut RawFabric, event: *mut RawEvent) -> c_int;
     fn amcast_fabric_wait_fd(fabric: *mut RawFabric) -> c_int;
     fn amcast_fabric_may_sleep(fabric: *mut RawFabric) -> c_int;
+    fn amcast_fabric_release_signals() -> c_int;
     fn amcast_fabric_error(error: c_int) -> *const c_char;
     fn amcast_fabric_again() -> c_int;
 }
@@ -283,7 +413,7 @@ impl FabricEndpoint {
         let provider = CString::new(full.clone()).map_err(|_| FabricError::Name(full.clone()))?;
         // An address in digits has no zero byte.
         let bind = settings.bind.and_then(|bind| CString::new(bind.to_string()).ok());
-        let key = draw_key()?;
+        let (key, token) = (draw_key()?, draw_key()?);
         let (landing, staging) = (zeroed(landing_bytes), zeroed(staging_bytes));
         let (mut raw, mut step) = (ptr::null_mut(), ptr::null());
         // SAFETY: the strings end with zero and outlive the call. The buffers have the given lengths. They stay where they are,
@@ -298,6 +428,7 @@ impl FabricEndpoint {
                 staging.as_ptr().cast_mut().cast(),
                 staging_bytes,
                 key,
+                token,
                 &raw mut raw,
                 &raw mut step,
             )
@@ -305,10 +436,11 @@ impl FabricEndpoint {
         let Some(raw) = NonNull::new(raw).filter(|_| rc == 0) else {
             // SAFETY: the shim has named the call that failed, with a string literal.
             let step = unsafe { CStr::from_ptr(step) }.to_string_lossy().into_owned();
-            return Err(FabricError::Open { provider: full, step, says: words_for(rc) });
+            let says = words_for(rc);
+            return Err(FabricError::Open { provider: full, bind: settings.bind, step, says });
         };
         let (peer, bytes) = (None, landing_bytes as u64);
-        let own = FabricAddress { name: Vec::new(), base: 0, key: 0, bytes };
+        let own = FabricAddress { name: Vec::new(), base: 0, key: 0, bytes, token };
         let mut endpoint = Self { raw: Some(raw), landing, staging, own, peer };
         endpoint.learn_address()?;
         Ok(endpoint)
@@ -358,12 +490,17 @@ impl FabricEndpoint {
     /// # Errors
     /// When the address is of another kind than this endpoint's.
     pub fn meet(&mut self, peer: FabricAddress) -> Result<(), FabricError> {
-        if self.peer.is_some() || peer.name.len() != self.own.name.len() {
+        let raw = self.raw()?;
+        // SAFETY: the object is open.
+        let has_family = unsafe { amcast_fabric_names_sockets(raw) } != 0;
+        // A provider reads as many bytes of a socket address as its family has.
+        let is_alike = peer.name.len() == self.own.name.len()
+            && (!has_family || peer.name.get(..2) == self.own.name.get(..2));
+        if self.peer.is_some() || !is_alike {
             return Err(FabricError::Peer);
         }
-        let raw = self.raw()?;
-        // SAFETY: the object is open, and the name is as long as one of its provider.
-        done(unsafe { amcast_fabric_meet(raw, peer.name.as_ptr()) })?;
+        // SAFETY: the object is open, and the name is as long as one of its provider, and of the same family.
+        done(unsafe { amcast_fabric_meet(raw, peer.name.as_ptr(), peer.token) })?;
         self.peer = Some(peer);
         Ok(())
     }
@@ -426,6 +563,7 @@ impl FabricEndpoint {
         Ok((rc > 0).then(|| match event.kind {
             1 => FabricEvent::Written(event.value),
             2 => FabricEvent::Notice(event.value),
+            4 => FabricEvent::Foreign,
             _ => {
                 let why = FabricError::Operation(words_for(event.error));
                 FabricEvent::Failed(event.value, why)

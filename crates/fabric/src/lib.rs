@@ -20,6 +20,7 @@ mod endpoint;
 mod stream;
 
 pub use endpoint::{
-    FabricAddress, FabricEndpoint, FabricError, FabricEvent, FabricSettings, FabricWrite,
+    ADDRESS_VERSION, FabricAddress, FabricEndpoint, FabricError, FabricEvent, FabricSettings,
+    FabricWrite, has_buffer_sizes, prepare_process,
 };
-pub use stream::{FabricStream, StreamFault};
+pub use stream::{FabricStream, StreamFault, StreamRest};

@@ -7,12 +7,15 @@
  *
  * Functions return 0 or more, or a negative error number of libfabric.
  */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +28,12 @@
 
 /* The contexts of these receives are this and their index; those of writes are below. */
 #define NOTICE_CONTEXT ((uint64_t)1 << 62)
+
+/* A notice, with the word that only the peer of its receiver was told: anybody who finds the endpoint can send. */
+struct amcast_fabric_notice {
+	uint64_t value;
+	uint64_t token;
+};
 
 struct amcast_fabric {
 	struct fi_info *info;
@@ -43,13 +52,17 @@ struct amcast_fabric {
 	int waits;
 	/* Whether a notice arrives behind the writes before it. */
 	int ordered;
+	/* The word of notices to this object, and of those to its peer. */
+	uint64_t token;
+	uint64_t peer_token;
 	/* Where notices are received. */
-	uint64_t notices[NOTICES];
+	struct amcast_fabric_notice notices[NOTICES];
 };
 
 /* One event of the completion queue. */
 struct amcast_fabric_event {
-	/* 1: a write of ours is complete; 2: a notice of the peer; 3: an operation of ours failed. */
+	/* 1: a write of ours is complete; 2: a notice of the peer; 3: an operation of ours failed; 4: a message of somebody
+	 * else came, and was dropped. */
 	int kind;
 	/* Of a failure: libfabric's error number, positive. */
 	int error;
@@ -99,7 +112,7 @@ static struct fi_info *hints_for(const char *provider, uint64_t order)
 	hints->domain_attr->threading = FI_THREAD_DOMAIN;
 	hints->tx_attr->msg_order = order;
 	hints->rx_attr->msg_order = order;
-	hints->tx_attr->inject_size = sizeof(uint64_t);
+	hints->tx_attr->inject_size = sizeof(struct amcast_fabric_notice);
 	hints->fabric_attr->prov_name = strdup(provider);
 	if (hints->fabric_attr->prov_name == NULL) {
 		fi_freeinfo(hints);
@@ -202,11 +215,11 @@ static int open_parts(struct amcast_fabric *f, const char *provider, const char 
 	return rc;
 }
 
-/* Opens an object on `provider` at the local address `bind`, any if null, with these buffers. `key` is a number that
- * nobody can guess. On an error `step` names the call that failed. */
+/* Opens an object on `provider` at the local address `bind`, any if null, with these buffers. `key` and `token` are
+ * numbers that nobody can guess. On an error `step` names the call that failed. */
 int amcast_fabric_open(const char *provider, const char *bind, unsigned char *landing, size_t landing_len,
-		       unsigned char *staging, size_t staging_len, uint64_t key, struct amcast_fabric **out,
-		       const char **step)
+		       unsigned char *staging, size_t staging_len, uint64_t key, uint64_t token,
+		       struct amcast_fabric **out, const char **step)
 {
 	struct amcast_fabric *f = calloc(1, sizeof(*f));
 	int rc;
@@ -217,6 +230,7 @@ int amcast_fabric_open(const char *provider, const char *bind, unsigned char *la
 	f->landing_at = landing;
 	f->staging_at = staging;
 	f->peer = FI_ADDR_UNSPEC;
+	f->token = token;
 	rc = open_parts(f, provider, bind, landing_len, staging_len, key, step);
 	if (rc != 0) {
 		/* Nobody knows the endpoint yet, so nothing is on its way to the buffers. */
@@ -237,11 +251,21 @@ int amcast_fabric_address(struct amcast_fabric *f, unsigned char *name, size_t *
 	return fi_getname(&f->ep->fid, name, len);
 }
 
-/* The peer that the object writes to from here on, by a name as long as those of this object's own provider. */
-int amcast_fabric_meet(struct amcast_fabric *f, const unsigned char *name)
+/* Whether names of endpoints are socket addresses, which begin with their family. */
+int amcast_fabric_names_sockets(struct amcast_fabric *f)
+{
+	uint32_t format = f->info->addr_format;
+
+	return format == FI_SOCKADDR || format == FI_SOCKADDR_IN || format == FI_SOCKADDR_IN6 || format == FI_SOCKADDR_IB;
+}
+
+/* The peer that the object writes to from here on, by a name as long as those of this object's own provider and of their
+ * family, and the word of notices to it. */
+int amcast_fabric_meet(struct amcast_fabric *f, const unsigned char *name, uint64_t token)
 {
 	int inserted = fi_av_insert(f->av, name, 1, &f->peer, 0, NULL);
 
+	f->peer_token = token;
 	if (inserted == 1)
 		return 0;
 	return inserted < 0 ? inserted : -FI_EINVAL;
@@ -273,7 +297,9 @@ int amcast_fabric_write(struct amcast_fabric *f, size_t from, size_t len, uint64
 /* Sends the peer a notice. -FI_EAGAIN: not now; poll and try again. */
 int amcast_fabric_notify(struct amcast_fabric *f, uint64_t value)
 {
-	return (int)fi_inject(f->ep, &value, sizeof(value), f->peer);
+	struct amcast_fabric_notice notice = { .value = value, .token = f->peer_token };
+
+	return (int)fi_inject(f->ep, &notice, sizeof(notice), f->peer);
 }
 
 /* Whether a notice arrives behind the writes that were begun before it, in the order of sending. */
@@ -282,25 +308,33 @@ int amcast_fabric_orders(struct amcast_fabric *f)
 	return f->ordered;
 }
 
+/* A message of `len` bytes came, or one that was too long. The receive is posted again. */
+static int take_notice(struct amcast_fabric *f, uint64_t index, size_t len, struct amcast_fabric_event *event)
+{
+	struct amcast_fabric_notice notice = f->notices[index];
+	int rc = post_receive(f, index);
+
+	event->kind = len == sizeof(notice) && notice.token == f->token ? 2 : 4;
+	event->error = 0;
+	event->value = notice.value;
+	return rc != 0 ? rc : 1;
+}
+
 /* Makes progress, and takes the next event. 1 if there is one, 0 if not. */
 int amcast_fabric_poll(struct amcast_fabric *f, struct amcast_fabric_event *event)
 {
 	struct fi_cq_data_entry entry = { 0 };
 	struct fi_cq_err_entry failure = { 0 };
 	ssize_t rc = fi_cq_read(f->cq, &entry, 1);
+	uint64_t context = (uint64_t)(uintptr_t)entry.op_context;
 
 	if (rc == 1) {
-		uint64_t context = (uint64_t)(uintptr_t)entry.op_context;
-
+		if (context >= NOTICE_CONTEXT)
+			return take_notice(f, context - NOTICE_CONTEXT, entry.len, event);
 		event->error = 0;
-		event->kind = context < NOTICE_CONTEXT ? 1 : 2;
+		event->kind = 1;
 		event->value = context;
-		if (event->kind == 1)
-			return 1;
-		context -= NOTICE_CONTEXT;
-		event->value = f->notices[context];
-		rc = post_receive(f, context);
-		return rc != 0 ? (int)rc : 1;
+		return 1;
 	}
 	if (rc == -FI_EAGAIN || rc == 0)
 		return 0;
@@ -311,9 +345,13 @@ int amcast_fabric_poll(struct amcast_fabric *f, struct amcast_fabric_event *even
 		return 0;
 	if (rc < 0)
 		return (int)rc;
+	context = (uint64_t)(uintptr_t)failure.op_context;
+	/* A peer sends none that is too long, and one of somebody else does not end the stream. */
+	if (failure.err == FI_ETRUNC && context >= NOTICE_CONTEXT)
+		return take_notice(f, context - NOTICE_CONTEXT, SIZE_MAX, event);
 	event->kind = 3;
 	event->error = failure.err != 0 ? failure.err : FI_EIO;
-	event->value = (uint64_t)(uintptr_t)failure.op_context;
+	event->value = context;
 	return 1;
 }
 
@@ -333,6 +371,44 @@ int amcast_fabric_may_sleep(struct amcast_fabric *f)
 	struct fid *queue = &f->cq->fid;
 
 	return f->waits && fi_trywait(f->fabric, &queue, 1) == 0;
+}
+
+/* Whether the code at this address belongs to a library under libfabric's provider psm. */
+static int is_of_psm(void *code)
+{
+	Dl_info info;
+
+	if (dladdr(code, &info) == 0 || info.dli_fname == NULL)
+		return 0;
+	return strstr(info.dli_fname, "libinfinipath") != NULL || strstr(info.dli_fname, "libpsm") != NULL;
+}
+
+/* Gives signals back that libraries under provider psm take when they are loaded, used or not: libinfinipath ends a process that
+ * is asked to end with a report of a crash and a failure, also behind another handler that calls the one before it. Returns
+ * how many there were. */
+int amcast_fabric_release_signals(void)
+{
+	const int signals[] = { SIGINT, SIGTERM, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV };
+	int released = 0;
+
+	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++) {
+		struct sigaction action;
+		void *code = NULL;
+
+		if (sigaction(signals[i], NULL, &action) != 0)
+			continue;
+		/* A pointer to a function is no pointer to an object in C, and dladdr wants one. */
+		if ((action.sa_flags & SA_SIGINFO) != 0)
+			memcpy(&code, &action.sa_sigaction, sizeof(code));
+		else if (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN)
+			memcpy(&code, &action.sa_handler, sizeof(code));
+		if (code == NULL || !is_of_psm(code))
+			continue;
+		memset(&action, 0, sizeof(action));
+		action.sa_handler = SIG_DFL;
+		released += sigaction(signals[i], &action, NULL) == 0;
+	}
+	return released;
 }
 
 /* Libfabric's words for an error number. */

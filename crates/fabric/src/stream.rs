@@ -67,6 +67,18 @@ impl From<FabricError> for StreamFault {
     }
 }
 
+/// Whether the user of a stream may sleep.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StreamRest {
+    /// There is something to do.
+    Ready,
+    /// Something waits for room in the provider, or for the peer's address: the descriptor need not tell when there is room,
+    /// and its user looks again soon. While a provider connects this is the rule.
+    Blocked,
+    /// There is nothing to do before the descriptor is ready.
+    Idle,
+}
+
 /// The direction to the peer. Positions in bytes; each is at most the one before it.
 #[derive(Default)]
 struct Outgoing {
@@ -111,6 +123,8 @@ pub struct FabricStream {
     out: Outgoing,
     inward: Incoming,
     meets: bool,
+    /// Messages of others than the peer, which were dropped.
+    foreign: u64,
 }
 
 impl fmt::Debug for Outgoing {
@@ -138,7 +152,8 @@ impl FabricStream {
     ) -> Result<Self, FabricError> {
         let endpoint = FabricEndpoint::open(settings, ring_bytes, ring_bytes)?;
         let (out, inward) = (Outgoing::default(), Incoming::default());
-        Ok(Self { endpoint, ring: ring_bytes as u64, frame_bytes_max, out, inward, meets: false })
+        let ring = ring_bytes as u64;
+        Ok(Self { endpoint, ring, frame_bytes_max, out, inward, meets: false, foreign: 0 })
     }
 
     /// The name and key for the peer.
@@ -152,16 +167,11 @@ impl FabricStream {
     /// When it is of another provider or has rings of another size.
     pub fn meet(&mut self, peer: FabricAddress) -> Result<(), FabricError> {
         if peer.bytes() != self.ring {
-            return Err(FabricError::Peer);
+            return Err(FabricError::Ring { own: self.ring, peer: peer.bytes() });
         }
         self.endpoint.meet(peer)?;
         self.meets = true;
         Ok(())
-    }
-
-    /// Whether it knows its other end.
-    pub fn has_met(&self) -> bool {
-        self.meets
     }
 
     /// Bytes that the peer has not taken.
@@ -277,6 +287,7 @@ impl FabricStream {
                     let landed = is_word(landed, self.inward.taken + self.ring)?;
                     self.inward.landed = self.inward.landed.max(landed);
                 }
+                FabricEvent::Foreign => self.foreign += 1,
                 FabricEvent::Failed(_, why) => return Err(why.into()),
             }
         }
@@ -319,12 +330,32 @@ impl FabricStream {
         self.endpoint.wait_fd()
     }
 
-    /// Whether there is nothing to do before the descriptor is ready. To be asked right before sleeping.
-    pub fn may_sleep(&mut self) -> bool {
+    /// Messages of others than the peer, which were dropped. Only grows.
+    pub fn foreign(&self) -> u64 {
+        self.foreign
+    }
+
+    /// Whether its user may sleep. To be asked right before sleeping.
+    pub fn rest(&mut self) -> StreamRest {
+        if !self.meets {
+            return StreamRest::Blocked;
+        }
+        if self.inward.taken != self.inward.landed || !self.endpoint.may_sleep() {
+            return StreamRest::Ready;
+        }
         let out = &self.out;
         let covers = if self.endpoint.orders_notices() { out.begun } else { out.complete };
-        let all_begun = out.begun == out.filled && out.announced == covers;
-        all_begun && self.inward.taken == self.inward.landed && self.endpoint.may_sleep()
+        let all_told = self.inward.taken - self.inward.told < self.ring / 4;
+        let all_begun = out.begun == out.filled && out.announced == covers && all_told;
+        if all_begun { StreamRest::Idle } else { StreamRest::Blocked }
+    }
+
+    /// Ends the stream: nothing of the peer lands after this returns.
+    ///
+    /// # Errors
+    /// When libfabric cannot close the endpoint; what lands there afterwards is never looked at.
+    pub fn close(self) -> Result<(), FabricError> {
+        self.endpoint.close().map(drop)
     }
 }
 

@@ -96,9 +96,13 @@ pub struct PeerStatus {
     /// none is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_multicast: Option<String>,
-    /// How it is reached, where protocols use memory and the cluster is on several hosts: `shared memory` or `tcp`.
+    /// How it is reached, where protocols use memory and the cluster is on several hosts: `shared memory`, `tcp`, or `rdma` with
+    /// its provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carrier: Option<String>,
+    /// Why accesses do not reach its memory, or did not when it was tried last, though the nodes know each other; none if they do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_fault: Option<String>,
 }
 
 /// A node's connections to the others. Counts only grow.

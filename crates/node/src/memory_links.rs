@@ -7,6 +7,7 @@
 
 #[cfg(feature = "rdma")]
 mod fabric;
+mod lane_states;
 mod lanes;
 #[cfg(test)]
 mod tests;
@@ -27,7 +28,7 @@ use amcast_memory::remote::{
 };
 use amcast_memory::{Directory, Idle, Idler, Pause, shorten_turns};
 use amcast_net::{Carrier, NetCounts, NetError, NetOptions, PeerConfig, Secret, Waker};
-use lanes::{FrameLanes, LaneEnd};
+use lanes::{LaneEnd, NodeLanes};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -191,7 +192,9 @@ impl MemoryLinks {
         registry.start = life.start();
         registry.decides.clone_from(&hosts.net().decides);
         let place = &places[rank];
-        let bind = place.listen.unwrap_or(place.address).ip();
+        // Where it listens at all addresses, it is reached at the one of the cluster's file.
+        let listen = place.listen.filter(|listen| !listen.ip().is_unspecified());
+        let bind = listen.unwrap_or(place.address).ip();
         let lanes = hosts.net().carrier.lanes(places.len(), bind).map_err(LinksError::Lanes)?;
         let carrier = carrier(hosts, config, &registry, (rank, life.number()))?;
         let directory = hosts.begin(remote);
@@ -231,7 +234,7 @@ impl MemoryLinks {
     /// Starts the thread.
     fn run(
         directory: &Directory,
-        (carrier, lanes): (Carrier, Option<Box<dyn FrameLanes>>),
+        (carrier, lanes): (Carrier, Option<NodeLanes>),
         registry: PeerRegistry,
         (rank, places): (usize, Vec<HostPlacement>),
         idle: Idle,
@@ -367,9 +370,7 @@ struct LinksLoop {
     agent: MemoryAgent,
     carrier: Carrier,
     /// Other carriers of the frames, if there are any.
-    lanes: Option<Box<dyn FrameLanes>>,
-    /// Whether all lanes can wake the thread.
-    lanes_wake: bool,
+    lanes: Option<NodeLanes>,
     registry: PeerRegistry,
     shared: Arc<LinksShared>,
     directory: Directory,
@@ -384,15 +385,18 @@ struct LinksLoop {
 /// The connections as the agent sees them.
 struct LinkSink<'a> {
     carrier: &'a mut Carrier,
-    lanes: &'a mut Option<Box<dyn FrameLanes>>,
+    lanes: &'a mut Option<NodeLanes>,
 }
 
 impl LinkSink<'_> {
     /// Ends the connection to a node, its lane first: nothing of that node lands from here on.
     fn hang_up(&mut self, node: usize, why: &str) {
-        tracing::warn!("the connection to {} is ended: {why}", node_name(node));
-        if let Some(lanes) = self.lanes {
-            lanes.close(node);
+        let says = match self.lanes {
+            Some(lanes) => lanes.fail(node, why),
+            None => Some(format!("the connection to {} is ended: {why}", node_name(node))),
+        };
+        if let Some(says) = says {
+            tracing::warn!("{says}");
         }
         self.carrier.hang_up(Pid(node as u32));
     }
@@ -428,7 +432,6 @@ impl LinksLoop {
             agent: MemoryAgent::new(directory.clone()),
             carrier,
             lanes: None,
-            lanes_wake: true,
             registry,
             shared: Arc::default(),
             shares: near > 1,
@@ -452,6 +455,7 @@ impl LinksLoop {
             let now = Instant::now();
             if now >= self.publish_at {
                 self.publish_at = now + PUBLISH_EVERY;
+                self.look_at_lanes(now);
                 self.publish();
                 self.end_stalled(now);
             }
@@ -466,9 +470,9 @@ impl LinksLoop {
     }
 
     fn park(&mut self) {
-        let may_sleep = self.lanes.as_mut().is_none_or(|lanes| lanes.may_sleep());
-        if may_sleep {
-            self.carrier.park(Some(if self.lanes_wake { SLEEP_MAX } else { LANE_SLEEP_MAX }));
+        let at_most = self.lanes.as_mut().map_or(SLEEP_MAX, NodeLanes::sleep_max);
+        if at_most > Span::ZERO {
+            self.carrier.park(Some(at_most));
         }
     }
 
@@ -478,7 +482,6 @@ impl LinksLoop {
         let is_wrong =
             |wrong: &[LaneEnd], node: Pid| wrong.iter().any(|(of, _)| *of == node.index());
         let (mut up, mut wrong) = (Vec::new(), Vec::new());
-        let mut invitations = Vec::new();
         carrier.begin_round();
         while let Some(input) = carrier.next_input() {
             busy = true;
@@ -494,13 +497,13 @@ impl LinksLoop {
                     match lanes {
                         None => agent.up(node.index()),
                         // The agent begins once the other end of the lane is known.
-                        Some(lanes) => invitations.push((node, lanes.open(node.index()))),
+                        Some(lanes) => lanes.connected(node.index()),
                     }
                     up.push(node);
                 }
                 MessageInput::Down(node) => {
                     if let Some(lanes) = lanes {
-                        lanes.close(node.index());
+                        lanes.disconnected(node.index());
                     }
                     agent.down(node.index());
                 }
@@ -513,13 +516,9 @@ impl LinksLoop {
             let _ = registry.meets(node.index(), carrier.known(node));
             registry.met.insert(node.index());
         }
-        for (node, address) in invitations {
-            match address {
-                Ok(address) => carrier.carry_parts(node, &lanes::invitation(), &address),
-                Err(why) => wrong.push((node.index(), why)),
-            }
-            let fd = lanes.as_ref().and_then(|lanes| lanes.wait_fd(node.index()));
-            self.lanes_wake &= fd.is_some_and(|fd| carrier.watch(fd).is_ok());
+        if let Some(lanes) = lanes {
+            let met = lanes.open_due(carrier, &mut wrong);
+            met.into_iter().for_each(|node| agent.up(node));
         }
         busy |= receive_lanes(agent, lanes, &mut wrong);
         for (node, why) in wrong.drain(..) {
@@ -532,6 +531,21 @@ impl LinksLoop {
         }
         carrier.flush();
         busy
+    }
+
+    /// Ends the connections to nodes whose lanes carry nothing though they had time to.
+    fn look_at_lanes(&mut self, now: Instant) {
+        let Some(lanes) = &mut self.lanes else { return };
+        let (remote, mut ended) = (self.directory.remote(), Vec::new());
+        let carries = |node| remote.is_some_and(|remote| remote.is_open(node));
+        for node in lanes.look(now, carries, &mut ended) {
+            tracing::info!("{} is reached again by {}", node_name(node), lanes.name());
+        }
+        for (node, why) in ended {
+            self.agent.down(node);
+            let Self { carrier, lanes, .. } = self;
+            LinkSink { carrier, lanes }.hang_up(node, &why);
+        }
     }
 
     /// Ends the connections to nodes that answer nothing.
@@ -575,6 +589,8 @@ impl LinksLoop {
             let carrier =
                 if shares.contains(&rank) { "shared memory".to_string() } else { between };
             peer.carrier = (rank != self.rank).then_some(carrier);
+            let fault = self.lanes.as_ref().and_then(|lanes| lanes.fault(rank));
+            peer.memory_fault = fault.map(str::to_string);
         }
         let mut state = self.shared.state();
         state.network = Some(network);
@@ -605,15 +621,16 @@ impl LinksLoop {
 /// A frame arrived on the connection to a node: for the agent or, where frames travel on lanes, the invitation to one.
 fn take_frame(
     agent: &mut MemoryAgent,
-    lanes: &mut Option<Box<dyn FrameLanes>>,
+    lanes: &mut Option<NodeLanes>,
     node: usize,
     frame: &[u8],
 ) -> Result<(), String> {
     match (lanes, lanes::invited(frame)) {
         (None, None) => agent.frame(node, frame).map_err(|why| why.to_string()),
         (Some(lanes), Some(address)) => {
-            lanes.meet(node, address)?;
-            agent.up(node);
+            if lanes.invited(node, address)? {
+                agent.up(node);
+            }
             Ok(())
         }
         _ => Err("of the two nodes one uses remote memory access, and the other does not; give all nodes the same \
@@ -625,7 +642,7 @@ fn take_frame(
 /// Takes in the frames that arrived on lanes; whether there was anything.
 fn receive_lanes(
     agent: &mut MemoryAgent,
-    lanes: &mut Option<Box<dyn FrameLanes>>,
+    lanes: &mut Option<NodeLanes>,
     wrong: &mut Vec<LaneEnd>,
 ) -> bool {
     let Some(lanes) = lanes else { return false };

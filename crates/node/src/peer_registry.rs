@@ -487,6 +487,7 @@ impl PeerRegistry {
             refused: refused(rank),
             no_multicast: self.no_multicast.get(&rank).cloned(),
             carrier: None,
+            memory_fault: None,
         };
         known.map(status).collect()
     }

@@ -193,6 +193,15 @@ fn no_multicast(nodes: &[NodeRow], rank: usize) -> Option<String> {
     nodes.iter().filter_map(|place| place.status.as_ref()).find_map(says)
 }
 
+/// That accesses of some node do not reach the memory of this one, as the first of them says.
+fn memory_fault(nodes: &[NodeRow], rank: usize) -> Option<String> {
+    let says = |node: &NodeStatus| {
+        let why = node.peers.get(rank)?.memory_fault.as_ref()?;
+        Some(format!("{} does not reach the memory of {}: {why}", node.name, nodes[rank].name))
+    };
+    nodes.iter().filter_map(|place| place.status.as_ref()).find_map(says)
+}
+
 fn group(
     g: usize,
     said: &[Option<NodeStatus>],
@@ -259,8 +268,8 @@ fn print(cluster: &ClusterStatus) {
         }
     }
     for rank in 0..cluster.nodes.len() {
-        if let Some(why) = no_multicast(&cluster.nodes, rank) {
-            println!("\n{}", harmless(&why));
+        for why in [no_multicast, memory_fault].map(|fault| fault(&cluster.nodes, rank)) {
+            why.into_iter().for_each(|why| println!("\n{}", harmless(&why)));
         }
     }
     if let Some(why) = too_few(&cluster.nodes) {
@@ -391,6 +400,14 @@ mod tests {
         nodes[2] = row("n2", Some([tcp, tcp, None]));
         let told = carriers(&nodes).unwrap();
         assert_eq!(told, "n0 - n1 shared memory, n0 - n2 tcp, n1 - n2 tcp");
+        assert_eq!(memory_fault(&nodes, 2), None);
+        let status = nodes[1].status.as_mut().unwrap();
+        status.name = "n1".into();
+        status.peers[2].memory_fault = Some("its port is closed".into());
+        assert_eq!(
+            memory_fault(&nodes, 2).as_deref(),
+            Some("n1 does not reach the memory of n2: its port is closed")
+        );
     }
 
     #[test]

@@ -180,6 +180,59 @@ fn carriers_with_remote_memory_access_between_them_keep_the_laws() {
     keep_the_laws(&rdma());
 }
 
+/// Has node 1 begin again with lanes like those of a cluster of so many nodes.
+#[cfg(feature = "rdma")]
+fn change_lanes(hosts: &mut TcpHosts, nodes: usize) {
+    let (by, ip) = (hosts.by.clone(), hosts.ports[1].ip());
+    let (links, _) = hosts.hosts[1].life.as_mut().expect("it lives");
+    let own = links.rank;
+    links.lanes = by.lanes(nodes, ip).expect("this host has it");
+    let others = (0..links.registry.known.len()).filter(|&other| other != own);
+    others.for_each(|other| links.carrier.hang_up(Pid(other as u32)));
+}
+
+#[cfg(feature = "rdma")]
+#[test]
+fn a_node_with_another_landing_buffer_is_told_and_tried_seldom_until_it_has_the_right_one() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut hosts = TcpHosts::new(&rdma());
+    let links = |hosts: &TcpHosts, node: usize| {
+        let (links, _) = hosts.hosts[node].life.as_ref().expect("it lives");
+        let fault = links.shared.state().peers.get(1 - node).and_then(|it| it.memory_fault.clone());
+        (links.carrier.counts().connects, fault)
+    };
+    let work = |hosts: &mut TcpHosts| {
+        hosts.round();
+        for (links, _) in hosts.hosts.iter_mut().filter_map(|host| host.life.as_mut()) {
+            links.look_at_lanes(Instant::now());
+            links.publish();
+        }
+    };
+    assert_eq!(links(&hosts, 0).1, None);
+    change_lanes(&mut hosts, 100);
+    let (begun, before) = (Instant::now(), links(&hosts, 0).0);
+    while begun.elapsed() < Duration::from_millis(1_500) {
+        work(&mut hosts);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let (connects, fault) = links(&hosts, 0);
+    let others = hosts.hosts.len() as u64 - 1;
+    let tried = connects - before;
+    assert!((1..=8 * others).contains(&tried), "it was connected {tried} times");
+    let faults = [fault, links(&hosts, 1).1];
+    // The one that finds it ends the connection, and the other one need not have looked by then.
+    let told: Vec<_> = faults.iter().flatten().collect();
+    assert!(told.iter().any(|why| why.contains("landing buffer has")), "{faults:?}");
+    let count = hosts.hosts.len();
+    change_lanes(&mut hosts, count);
+    let begun = Instant::now();
+    while !hosts.is_quiet() || [0, 1].iter().any(|&node| links(&hosts, node).1.is_some()) {
+        work(&mut hosts);
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(begun.elapsed() < PATIENCE, "the two do not find each other again");
+    }
+}
+
 #[cfg(not(feature = "rdma"))]
 #[test]
 fn a_program_without_remote_memory_access_says_how_to_get_it() {
