@@ -13,6 +13,8 @@ mod kills;
 mod memory_hosts;
 mod moves;
 mod recording;
+#[cfg(feature = "rdma")]
+mod remote_access;
 mod rolling;
 
 use amcast::check::service::Budget;

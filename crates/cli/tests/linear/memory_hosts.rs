@@ -1,4 +1,4 @@
-//! Nodes of a protocol over memory on hosts of their own, with TCP between them: one is killed and started again, and one
+//! Nodes of a protocol over memory on hosts of their own, with TCP or libfabric between them: one is killed and started again, and one
 //! is cut off in one direction, while Redis clients on a host of their own continue. Nodes of one host share its memory.
 //! Needs root and network namespaces; where they are not available it says so and passes.
 
@@ -12,18 +12,19 @@ use amcast::node::control::{NodeStatus, status_of};
 use amcast_hosts::{Direction, HostLab, LabFeature, LinkSettings};
 use amcast_test_policy::skip;
 use rustix::process::Signal;
-use std::fs;
+use std::fs::{self, File};
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-const NODES: usize = 3;
+pub(crate) const NODES: usize = 3;
 
 /// The host of the clients.
 const CLIENTS: usize = 3;
 
-const PATIENCE: Duration = Duration::from_secs(40);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 
 /// How long the cluster serves between two events.
 const PEACE: Duration = Duration::from_millis(300);
@@ -34,23 +35,35 @@ const CUT: Duration = Duration::from_millis(1_200);
 /// Microseconds of silence after which a process is suspected: all hosts share this machine's cores.
 const SUSPECT_US: u64 = 300_000;
 
-struct MemoryCluster {
-    hosts: HostLab,
+/// How accesses travel between hosts: the provider of libfabric, if one carries them.
+pub(crate) type HostProvider = Option<&'static str>;
+
+/// Where the provider `tcp` listens on each host.
+pub(crate) const PROVIDER_PORTS: RangeInclusive<u16> = 41_000..=41_099;
+
+pub(crate) struct MemoryCluster {
+    pub(crate) hosts: HostLab,
     base: PathBuf,
     protocol: String,
     shards: usize,
+    rdma_provider: HostProvider,
     /// The host of each node.
     host_of: [usize; NODES],
     nodes: Vec<Child>,
 }
 
 impl MemoryCluster {
-    fn start(hosts: HostLab, (protocol, shards): (&str, usize), host_of: [usize; NODES]) -> Self {
+    pub(crate) fn start(
+        hosts: HostLab,
+        (protocol, shards, rdma_provider): (&str, usize, HostProvider),
+        host_of: [usize; NODES],
+    ) -> Self {
         let base = unique("memory-hosts");
         fs::create_dir_all(&base).expect("a directory can be made");
         amcast::node::secret::make(&base.join("secret")).expect("a file can be written");
         let protocol = protocol.to_string();
-        let mut cluster = Self { hosts, base, protocol, shards, host_of, nodes: Vec::new() };
+        let nodes = Vec::new();
+        let mut cluster = Self { hosts, base, protocol, shards, rdma_provider, host_of, nodes };
         for rank in 0..NODES {
             let node = cluster.start_node(rank);
             cluster.nodes.push(node);
@@ -58,7 +71,7 @@ impl MemoryCluster {
         cluster
     }
 
-    fn at(&self, rank: usize, port: u16) -> SocketAddr {
+    pub(crate) fn at(&self, rank: usize, port: u16) -> SocketAddr {
         let port = port + 100 * rank as u16;
         SocketAddr::from((self.hosts.host(self.host_of[rank]).address(), port))
     }
@@ -86,6 +99,7 @@ impl MemoryCluster {
             data: Some(self.dir(rank)),
             nodes: (0..NODES).map(|rank| (format!("n{rank}"), place(rank))).collect(),
             set: [set("suspect_us", SUSPECT_US)].into(),
+            rdma_provider: self.rdma_provider.map(str::to_string),
             ..ClusterFile::default()
         };
         let path = self.base.join(format!("n{rank}.toml"));
@@ -94,14 +108,26 @@ impl MemoryCluster {
         assert!(checked.status.success(), "{}", crate::harness::errors(&checked));
         let mut command = self.hosts.host(self.host_of[rank]).command(AMCAST);
         command.arg("node").arg("--config").arg(path).args(["--name", &format!("n{rank}")]);
+        if self.rdma_provider.is_some() {
+            let (low, high) = (PROVIDER_PORTS.start(), PROVIDER_PORTS.end());
+            command.env("FI_TCP_PORT_LOW_RANGE", low.to_string());
+            command.env("FI_TCP_PORT_HIGH_RANGE", high.to_string());
+            let log = File::options().append(true).create(true).open(self.log(rank));
+            command.stderr(log.expect("a file can be written"));
+        }
         command.spawn().expect("a node can be started")
+    }
+
+    /// Where the log of a node is, in a cluster with a provider.
+    pub(crate) fn log(&self, rank: usize) -> PathBuf {
+        self.base.join(format!("n{rank}.log"))
     }
 
     fn status(&self, rank: usize) -> Option<NodeStatus> {
         status_of(&self.dir(rank).join(format!("n{rank}.sock"))).ok()
     }
 
-    fn wait_until_ready(&self) {
+    pub(crate) fn wait_until_ready(&self) {
         let begun = Instant::now();
         let mut told = Duration::from_secs(1);
         let ready = |rank| self.status(rank).is_some_and(|status| status.ready);
@@ -116,12 +142,17 @@ impl MemoryCluster {
         }
     }
 
+    /// The words of `amcast status` on the host of a node.
+    pub(crate) fn told(&self, rank: usize) -> String {
+        let mut command = self.hosts.host(self.host_of[rank]).command(AMCAST);
+        let output = command.args(["status", "--data"]).arg(self.dir(rank)).output();
+        let text = output.expect("the program can be started").stdout;
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
     /// Each two nodes with what connects them, as `amcast status` on the host of n0 says.
     fn carriers(&self) -> String {
-        let mut command = self.hosts.host(self.host_of[0]).command(AMCAST);
-        let output = command.args(["status", "--data"]).arg(self.dir(0)).output();
-        let text = output.expect("the program can be started").stdout;
-        let text = String::from_utf8_lossy(&text).into_owned();
+        let text = self.told(0);
         let line = text.lines().find_map(|line| line.strip_prefix("memory: "));
         line.unwrap_or_else(|| panic!("{text}")).to_string()
     }
@@ -133,7 +164,7 @@ impl MemoryCluster {
     }
 
     /// Stops all nodes in good order.
-    fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         for node in &mut self.nodes {
             signal(node.id(), Signal::TERM);
             assert!(node.wait().expect("it is a child of ours").success());
@@ -161,10 +192,10 @@ impl Drop for MemoryCluster {
 }
 
 /// A cut in one direction: its name, the host, and whether nothing arrives of it rather than at it.
-type OneWayCut = (&'static str, usize, bool);
+pub(crate) type OneWayCut = (&'static str, usize, bool);
 
-const FROM_IT: OneWayCut = ("nothing of a host arrives", 2, true);
-const TO_IT: OneWayCut = ("nothing arrives at a host", 1, false);
+pub(crate) const FROM_IT: OneWayCut = ("nothing of a host arrives", 2, true);
+pub(crate) const TO_IT: OneWayCut = ("nothing arrives at a host", 1, false);
 
 /// The faults of the cluster, with their times on the clock of the recording.
 fn operate(
@@ -215,22 +246,29 @@ fn operate(
 }
 
 /// The hosts of a test, or why this machine has none.
-fn hosts(count: usize) -> Result<HostLab, String> {
+pub(crate) fn hosts(count: usize) -> Result<HostLab, String> {
     if let Some(why) = HostLab::missing_feature(&[LabFeature::Faults]) {
         return Err(why.to_string());
     }
     HostLab::new(count, LinkSettings::default()).map_err(|why| why.to_string())
 }
 
-fn bears(test: &str, protocol: &str, shards: usize, cuts: &[OneWayCut]) {
+pub(crate) fn bears(
+    test: &str,
+    (protocol, rdma_provider): (&str, HostProvider),
+    cuts: &[OneWayCut],
+) {
+    let shards = 2;
     let _alone = alone();
     let hosts = match hosts(NODES + 1) {
         Ok(hosts) => hosts,
         Err(why) => return skip(test, why),
     };
-    let mut cluster = MemoryCluster::start(hosts, (protocol, shards), [0, 1, 2]);
+    let of = (protocol, shards, rdma_provider);
+    let mut cluster = MemoryCluster::start(hosts, of, [0, 1, 2]);
     cluster.wait_until_ready();
-    assert_eq!(cluster.carriers(), "n0 - n1 tcp, n0 - n2 tcp, n1 - n2 tcp");
+    let by = rdma_provider.map_or_else(|| "tcp".to_string(), |by| format!("rdma ({by})"));
+    assert_eq!(cluster.carriers(), format!("n0 - n1 {by}, n0 - n2 {by}, n1 - n2 {by}"));
     let gateways = (0..NODES).map(|rank| cluster.at(rank, 6379).to_string()).collect();
     let load = ClientLoad::at(gateways, shards, 6);
     // A thread of the clients' host starts its clients there.
@@ -252,12 +290,12 @@ fn bears(test: &str, protocol: &str, shards: usize, cuts: &[OneWayCut]) {
 #[test]
 fn three_hosts_of_tram_bear_a_kill_and_one_way_cuts() {
     let test = "three_hosts_of_tram_bear_a_kill_and_one_way_cuts";
-    bears(test, "tram", 2, &[FROM_IT, TO_IT]);
+    bears(test, ("tram", None), &[FROM_IT, TO_IT]);
 }
 
 #[test]
 fn three_hosts_of_ramcast_bear_a_kill_and_a_one_way_cut() {
-    bears("three_hosts_of_ramcast_bear_a_kill_and_a_one_way_cut", "ramcast", 2, &[TO_IT]);
+    bears("three_hosts_of_ramcast_bear_a_kill_and_a_one_way_cut", ("ramcast", None), &[TO_IT]);
 }
 
 #[test]
@@ -268,7 +306,7 @@ fn two_nodes_of_one_host_share_its_memory_and_reach_a_third_one_over_tcp() {
         Ok(hosts) => hosts,
         Err(why) => return skip(test, why),
     };
-    let mut cluster = MemoryCluster::start(hosts, ("tram", 1), [0, 0, 1]);
+    let mut cluster = MemoryCluster::start(hosts, ("tram", 1, None), [0, 0, 1]);
     cluster.wait_until_ready();
     assert_eq!(cluster.carriers(), "n0 - n1 shared memory, n0 - n2 tcp, n1 - n2 tcp");
     let call = |cluster: &MemoryCluster, rank: usize, words: &[&str]| {
