@@ -33,6 +33,9 @@ const PIECE_BYTES_MAX: u64 = 256 << 10;
 /// The most writes under way; fewer than the queues of providers have room for.
 const WRITES_MAX: usize = 64;
 
+/// How many events are taken at a time: somebody who sends one notice after the other holds up no other stream.
+const EVENTS_MAX: usize = 128;
+
 /// Bytes of a word; every position is a multiple of it.
 const WORD: usize = 8;
 
@@ -266,7 +269,8 @@ impl FabricStream {
     /// Takes all events in; whether there were any.
     fn drain(&mut self) -> Result<bool, StreamFault> {
         let mut any = false;
-        while let Some(event) = self.endpoint.poll()? {
+        for _ in 0..EVENTS_MAX {
+            let Some(event) = self.endpoint.poll()? else { break };
             any = true;
             let out = &mut self.out;
             match event {
