@@ -81,6 +81,10 @@ pub(super) struct NodeLanes {
 
 impl NodeLanes {
     /// For so many nodes.
+    #[cfg_attr(
+        not(feature = "rdma"),
+        expect(dead_code, reason = "without the feature there are no lanes")
+    )]
     pub(super) fn new(frames: Box<dyn FrameLanes>, nodes: usize) -> Self {
         Self { frames, states: LaneStates::new(nodes), wakes: vec![true; nodes] }
     }
