@@ -4,6 +4,7 @@
 use crate::history::ProcessHistory;
 use crate::index::Index;
 use crate::report::{Counterexample, PropertyVerdict};
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec;
@@ -143,18 +144,23 @@ pub(crate) fn own(x: &Index<'_>) -> PropertyVerdict {
 
 /// Nobody but sender and destinations takes part in ordering a message; when `partially`, members of other
 /// groups may if the message has several destinations and, as far as the tree of groups is known, their
-/// group is on its paths. A delivery is no participation by itself.
+/// group is on its paths. Where a process names the tree along which it takes part from some time on, that one counts for
+/// it. A delivery is no participation by itself.
 pub(crate) fn genuine(x: &Index<'_>, partially: bool) -> PropertyVerdict {
     if x.h.procs.iter().all(|p: &ProcessHistory| p.parts.is_empty()) {
         return PropertyVerdict::NotJudged(
             "the history does not say who took part (\"part\")".to_string(),
         );
     }
-    // By set of destinations: the groups on its paths, once asked for; nothing where that is not known.
-    let mut paths = vec![None; x.h.sets.len()];
+    // By tree and set of destinations: the groups on its paths, once asked for; nothing where that is not known.
+    let mut paths = BTreeMap::new();
     for p in x.procs() {
-        let groups = &x.h.procs[p as usize].groups;
-        for e in &x.h.procs[p as usize].parts {
+        let ProcessHistory { groups, parts, trees, .. } = &x.h.procs[p as usize];
+        let (mut trees, mut tree) = (trees.iter().peekable(), None);
+        for (i, e) in parts.iter().enumerate() {
+            while let Some((_, next)) = trees.next_if(|(from, _)| *from <= i) {
+                tree = Some(*next);
+            }
             let m = e.message();
             let cast = x.h.casts[m as usize];
             if cast.sender == p || x.addressed(p, m) {
@@ -162,8 +168,8 @@ pub(crate) fn genuine(x: &Index<'_>, partially: bool) -> PropertyVerdict {
             }
             let several = x.dst(m).len() > 1;
             if partially && several {
-                let on = &mut paths[cast.dst as usize];
-                let on = on.get_or_insert_with(|| x.h.tree.paths(x.dst(m)));
+                let along = tree.map_or(&x.h.tree, |tree| &x.h.trees[tree as usize]);
+                let on = paths.entry((tree, cast.dst)).or_insert_with(|| along.paths(x.dst(m)));
                 if on.as_ref().is_none_or(|on| groups.iter().any(|g| on.contains(g))) {
                     continue;
                 }

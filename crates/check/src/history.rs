@@ -42,6 +42,8 @@ pub struct History {
     pub(crate) sets: GroupSets,
     /// The tree of groups, as far as the history tells it.
     pub(crate) tree: GroupTree,
+    /// Other trees, along which processes took part, each once.
+    pub(crate) trees: Vec<GroupTree>,
     pub(crate) calls: Vec<ServiceEvent>,
     pub(crate) returns: Vec<ServiceEvent>,
     /// Places of calls in the order in which they took effect, by message, as far as the recorder told them.
@@ -70,6 +72,8 @@ pub(crate) struct ProcessHistory {
     /// Casts and deliveries in the order of its files.
     pub(crate) log: Vec<HistoryEntry>,
     pub(crate) parts: Vec<HistoryEntry>,
+    /// From which of `parts` on which of the history's `trees` counts, in order.
+    pub(crate) trees: Vec<(usize, u32)>,
     pub(crate) lives: Vec<LifecycleEvent>,
     /// Whether it enters views: then each of its lives is a process of its own.
     in_views: bool,
@@ -197,6 +201,7 @@ impl History {
             group_names: Names::new(),
             sets: GroupSets::new(),
             tree: GroupTree::default(),
+            trees: Vec::new(),
             calls: Vec::new(),
             returns: Vec::new(),
             places: BTreeMap::new(),
@@ -424,6 +429,7 @@ impl History {
             groups,
             log: Vec::new(),
             parts: Vec::new(),
+            trees: Vec::new(),
             lives: Vec::new(),
             in_views: false,
             joined: false,
@@ -493,6 +499,24 @@ impl History {
         Ok(())
     }
 
+    /// From here on `p` takes part along this tree.
+    pub(crate) fn take_part_along(
+        &mut self,
+        t: u64,
+        p: u32,
+        tree: GroupTree,
+    ) -> Result<(), Problem> {
+        self.advance(p, t)?;
+        let known = self.trees.iter().position(|known| *known == tree);
+        let number = known.unwrap_or_else(|| {
+            self.trees.push(tree);
+            self.trees.len() - 1
+        });
+        let process = &mut self.procs[p as usize];
+        process.trees.push((process.parts.len(), number as u32));
+        Ok(())
+    }
+
     /// A member of a dynamic group that comes back is a new process, under the old name: one that
     /// joins [TO 3.1]. The old one has failed.
     fn succeed(&mut self, p: u32) -> Result<(), Problem> {
@@ -503,6 +527,7 @@ impl History {
             groups: old.groups.clone(),
             log: Vec::new(),
             parts: Vec::new(),
+            trees: Vec::new(),
             lives: Vec::new(),
             views: Vec::new(),
             joined: true,

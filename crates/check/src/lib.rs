@@ -43,6 +43,10 @@
 //!   to them, and no other. Where the history names no common ancestor, the checker does not judge who may take
 //!   part in a message to several groups; a message to one group involves that group and its sender
 //!   either way.
+//! - Where that tree can be changed, each process says along which one it takes part from some time on
+//!   (`{"ev":"overlay"}`, with all `"groups"` and their `"parents"`), and each of its participations is judged
+//!   by the latest that it named, also where two processes take part in one message along different trees: a change
+//!   may come between them. Which tree is in force when is the protocol's affair, and is not judged.
 //! - Order is judged on first deliveries; a second one is a matter of integrity.
 //! - Services: see [`service`].
 //!

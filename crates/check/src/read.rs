@@ -76,6 +76,7 @@ impl History {
                 let view = self.name_number(&view).map_err(|problem| (problem, Some(at)))?;
                 self.read_plain(ProcessAction::View(view), &fields)
             }
+            "overlay" => self.read_overlay(&fields),
             "cast" => self.read_cast(&fields),
             "call" => self.read_said(true, FieldName::Op, &fields),
             "return" => self.read_said(false, FieldName::Out, &fields),
@@ -91,21 +92,31 @@ impl History {
     fn read_process(&mut self, fields: &Fields<'_>) -> Result<(), LocatedProblem> {
         let (p, at) = text(fields, FieldName::P)?;
         let groups = self.read_groups(fields, FieldName::Groups)?;
-        let parents = self.read_parents(fields, &groups)?;
+        let tree = self.read_parents(fields, &groups, self.tree.clone())?;
         self.name_number(&p)
             .and_then(|name| self.declare(name, groups))
             .map_err(|problem| (problem, Some(at)))?;
-        parents.into_iter().for_each(|(group, parent)| self.tree.put(group, parent));
+        self.tree = tree.unwrap_or_else(|| core::mem::take(&mut self.tree));
         Ok(())
     }
 
-    /// The parents of a process's groups, none for a root, if the line has them.
+    /// The tree along which a process takes part from here on.
+    fn read_overlay(&mut self, fields: &Fields<'_>) -> Result<(), LocatedProblem> {
+        let (t, p) = self.read_who(fields)?;
+        let groups = self.read_groups(fields, FieldName::Groups)?;
+        let tree = self.read_parents(fields, &groups, GroupTree::default())?;
+        let tree = tree.ok_or((Problem::Missing("parents"), None))?;
+        self.take_part_along(t, p, tree).map_err(|problem| (problem, None))
+    }
+
+    /// `tree` with the parents of these groups, none for a root, if the line has them.
     fn read_parents(
         &mut self,
         fields: &Fields<'_>,
         groups: &[u32],
-    ) -> Result<Vec<(u32, Option<u32>)>, LocatedProblem> {
-        let Some((_, at)) = fields.get(FieldName::Parents) else { return Ok(Vec::new()) };
+        mut tree: GroupTree,
+    ) -> Result<Option<GroupTree>, LocatedProblem> {
+        let Some((_, at)) = fields.get(FieldName::Parents) else { return Ok(None) };
         let mut names = Vec::new();
         strings(fields, FieldName::Parents, |name| {
             names.push((!name.is_empty()).then(|| self.group_number(name)).transpose()?);
@@ -115,12 +126,10 @@ impl History {
             let want = "a list with a string for each of \"groups\"";
             return Err((Problem::Wrong { field: "parents", want }, Some(at)));
         }
-        let parents: Vec<_> = groups.iter().copied().zip(names).collect();
-        let mut tree = self.tree.clone();
-        for &(group, parent) in &parents {
+        for (&group, parent) in groups.iter().zip(names) {
             self.join_tree(&mut tree, group, parent).map_err(|problem| (problem, Some(at)))?;
         }
-        Ok(parents)
+        Ok(Some(tree))
     }
 
     fn join_tree(&self, tree: &mut GroupTree, g: u32, parent: Option<u32>) -> Result<(), Problem> {
@@ -137,15 +146,19 @@ impl History {
     /// # Errors
     /// When the history knows another tree.
     pub fn arrange(&mut self, overlay: &Overlay) -> Result<(), Problem> {
-        let mut tree = self.tree.clone();
+        self.tree = self.tree_of(overlay, self.tree.clone())?;
+        Ok(())
+    }
+
+    /// `tree`, and `overlay` in it.
+    fn tree_of(&mut self, overlay: &Overlay, mut tree: GroupTree) -> Result<GroupTree, Problem> {
         for g in GroupSet::first(overlay.groups()).iter() {
             let parent = overlay.parent(g).map(GroupSet::one).unwrap_or(GroupSet::EMPTY);
             let (group, parent) =
                 (self.group_numbers(GroupSet::one(g))?, self.group_numbers(parent)?);
             self.join_tree(&mut tree, group[0], parent.first().copied())?;
         }
-        self.tree = tree;
-        Ok(())
+        Ok(tree)
     }
 
     fn read_about(
@@ -242,6 +255,11 @@ impl History {
             TraceEvent::Part { t, p, m } => {
                 let (p, m) = (self.pid(p, cluster)?, self.msg(m, cluster)?);
                 self.act(ProcessAction::Part(m), t.0, p)
+            }
+            TraceEvent::Overlay { t, p, tree } => {
+                let tree = self.tree_of(tree, GroupTree::default())?;
+                let p = self.pid(p, cluster)?;
+                self.take_part_along(t.0, p, tree)
             }
             // Nothing is promised of the order of early deliveries; the simulator checks the duties with them.
             TraceEvent::Early { .. } => Ok(()),

@@ -4,7 +4,7 @@ use crate::intern::NONE;
 use alloc::vec::Vec;
 
 /// The parents of groups, as far as they are known. Following them never comes back to a group.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GroupTree {
     /// By group: its parent, `ROOT` if it has none, or `NONE` if that is not known.
     parents: Vec<u32>,

@@ -629,3 +629,59 @@ fn without_the_tree_a_message_to_several_groups_may_involve_any_and_one_to_a_gro
     let half = tree_told_by(|line| line.starts_with("g3"));
     assert_eq!(judged(&off(&half)), PropertyVerdict::Holds);
 }
+
+/// Three groups; each replica takes part along the chain g0, g1, g2 first and along g1, g0, g2 later.
+const CHANGING: &str = "
+    process g0/r0 g0
+    process g1/r0 g1
+    process g2/r0 g2
+    process c0
+    cast c0 c0:1 g0,g2
+    overlay g0/r0 g0,g1,g2 -,g0,g1
+    part g0/r0 c0:1
+    overlay g1/r0 g0,g1,g2 -,g0,g1
+    part g1/r0 c0:1
+    overlay g2/r0 g0,g1,g2 -,g0,g1
+    part g2/r0 c0:1
+    cast c0 c0:2 g0,g2
+    overlay g0/r0 g0,g1,g2 g1,-,g0
+    part g0/r0 c0:2
+    part g2/r0 c0:2
+";
+
+#[test]
+fn each_participation_is_judged_by_the_tree_that_its_process_named_last() {
+    let judged =
+        |script: &str| check(&history(script), &[Property::PartiallyGenuine]).findings[0].1.clone();
+    assert_eq!(judged(CHANGING), PropertyVerdict::Holds);
+    let says = |script: &str| match judged(script) {
+        PropertyVerdict::Violated(why) => why.sentence,
+        other => panic!("{other:?}"),
+    };
+    // In the second tree g1 is above the destinations' ancestor.
+    let late = format!("{CHANGING}    overlay g1/r0 g0,g1,g2 g1,-,g0\n    part g1/r0 c0:2\n");
+    let why = says(&late);
+    assert!(why.starts_with("g1/r0 takes part in ordering c0:2, whose tree paths"), "{why}");
+    // Along the first tree it may.
+    let early = format!("{CHANGING}    part g1/r0 c0:2\n");
+    assert_eq!(judged(&early), PropertyVerdict::Holds);
+    // A process that has named none goes by what the lines of processes say: here nothing.
+    let untold = late.replace("    overlay g1/r0 g0,g1,g2 g1,-,g0\n", "");
+    let untold = untold.replace("    overlay g1/r0 g0,g1,g2 -,g0,g1\n", "");
+    assert_eq!(judged(&untold), PropertyVerdict::Holds);
+}
+
+#[test]
+fn an_overlay_that_is_no_tree_is_refused_and_one_without_parents() {
+    let mut taken = amcast_check::History::new();
+    taken.push_line(r#"{"ev":"process","p":"a","groups":["g"]}"#).expect("a process");
+    for (rest, says) in [
+        (r#""groups":["g","h"],"parents":["h","g"]"#, "g"),
+        (r#""groups":["g","h"],"parents":["h"]"#, "for each of"),
+        (r#""groups":["g","h"]"#, "parents"),
+    ] {
+        let line = format!(r#"{{"ev":"overlay","t":1,"p":"a",{rest}}}"#);
+        let why = taken.push_line(&line).expect_err("it is no tree").to_string();
+        assert!(why.contains(says), "{line}: {why}");
+    }
+}

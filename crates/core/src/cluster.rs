@@ -305,6 +305,21 @@ impl Overlay {
         Self::new(&parents, groups).expect("each parent comes before its children")
     }
 
+    /// The tree as bytes: each group's parent, and 255 for the root's.
+    pub fn bytes(&self) -> impl Iterator<Item = u8> + '_ {
+        self.parents.iter().map(|parent| parent.map_or(u8::MAX, |parent| parent.0))
+    }
+
+    /// The tree of [these bytes](Self::bytes).
+    ///
+    /// # Errors
+    /// When they are not one tree over `groups` groups.
+    pub fn of_bytes(bytes: &[u8], groups: usize) -> Result<Self, OverlayError> {
+        let parent = |&p: &u8| if p == u8::MAX { -1 } else { i64::from(p) };
+        let parents: Vec<i64> = bytes.iter().map(parent).collect();
+        Self::new(&parents, groups)
+    }
+
     /// How many groups.
     pub fn groups(&self) -> usize {
         self.parents.len()
@@ -354,6 +369,10 @@ mod tests {
     fn base_is_the_evaluation_tree() {
         let given = Overlay::new(&[-1, 0, 1, 1, 2, 2, 3, 3], 8).unwrap();
         assert_eq!(given.to_string(), "-1,0,1,1,2,2,3,3");
+        let bytes: Vec<u8> = given.bytes().collect();
+        assert_eq!(bytes, [255, 0, 1, 1, 2, 2, 3, 3]);
+        assert_eq!(Overlay::of_bytes(&bytes, 8), Ok(given.clone()));
+        assert_eq!(Overlay::of_bytes(&bytes[1..], 7), Err(OverlayError::Roots(0)));
         assert_eq!(Overlay::base(8), given);
         assert_eq!(given.lca(GroupSet::one(Gid(4)).with(Gid(5))), Gid(2));
         assert_eq!(given.lca(GroupSet::one(Gid(4)).with(Gid(6))), Gid(1));

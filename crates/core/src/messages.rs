@@ -14,6 +14,7 @@
 //!    other. Both come as soon as the carrier looks, once a round at most, and cost nothing for each message. A datagram
 //!    that is made without room waits behind the others, and is lost where more wait than the carrier holds.
 
+use crate::cluster::Overlay;
 use crate::codec::{ByteReader, Codec};
 use crate::id::{Gid, GroupSet, MsgId, Pid};
 use crate::step::{
@@ -190,5 +191,9 @@ where
 
     fn status(&self) -> ProtocolStatus {
         self.inner.status()
+    }
+
+    fn overlay(&self) -> Option<(u32, &Overlay)> {
+        self.inner.overlay()
     }
 }

@@ -71,6 +71,12 @@ pub trait Protocol {
 
     /// Its position and progress, for people and for metrics.
     fn status(&self) -> ProtocolStatus;
+
+    /// The tree of the groups that it goes by, and how many changes ([`Input::Overlay`]) have led to it: a replica's
+    /// as far as it has delivered, a client's as far as it knows. None where the tree cannot be changed.
+    fn overlay(&self) -> Option<(u32, &Overlay)> {
+        None
+    }
 }
 
 /// One input of a step.
@@ -228,6 +234,14 @@ pub enum Output<M: Medium> {
         /// The ticket that the driver gave it.
         ticket: Ticket,
     },
+    /// The process takes part in ordering messages ([`ProtocolEvent::Part`]) along this tree of groups, from here on: the
+    /// [bytes](Overlay::bytes) of it.
+    ///
+    /// *Protocol:* asks for it only where the tree can be changed
+    /// ([`Entry::has_dynamic_overlay`](crate::Entry::has_dynamic_overlay)) and the driver traces: in front of the first
+    /// participation of an incarnation, and of each one that goes by another tree than the one before.
+    /// *Driver:* writes it into the history, from which the checker judges genuineness.
+    Overlay(PayloadRange),
     /// Something that the driver must act on.
     Event(ProtocolEvent),
     /// Something worth a line in the trace.
@@ -390,6 +404,14 @@ impl<M: Medium> Outbox<M> {
         }
     }
 
+    /// Reports that participation goes by another tree from here on. Dropped unless the driver traces.
+    pub fn overlay(&mut self, tree: &Overlay) {
+        if self.tracing {
+            let bytes = self.fill(|to| to.extend(tree.bytes()));
+            self.items.push(Output::Overlay(bytes));
+        }
+    }
+
     /// Leaves a remark for the trace.
     pub fn note(&mut self, note: Note) {
         self.items.push(Output::Note(note));
@@ -462,6 +484,7 @@ impl<M: Medium> Outbox<M> {
             Output::Load { ticket, number } => Output::Load { ticket, number },
             Output::Trim { before } => Output::Trim { before },
             Output::Passed { ticket } => Output::Passed { ticket },
+            Output::Overlay(tree) => Output::Overlay(shift(tree)),
             Output::Event(event) => Output::Event(event),
             Output::Note(note) => Output::Note(note),
             Output::Medium(out) => Output::Medium(map(out)),

@@ -38,6 +38,16 @@ pub enum TraceEvent<'a> {
         /// The message.
         m: MsgId,
     },
+    /// `p` takes part along this tree of groups from here on, where the tree can be changed; before that, along the
+    /// tree that the lines of processes tell, if they tell one.
+    Overlay {
+        /// When.
+        t: Time,
+        /// The process.
+        p: Pid,
+        /// The tree.
+        tree: &'a Overlay,
+    },
     /// `p` delivered `m`.
     Deliver {
         /// When.
@@ -160,6 +170,14 @@ impl fmt::Display for Json<'_> {
                 f.write_str("]}")
             }
             TraceEvent::Part { t, p, m } => about(f, "part", *t, *p, *m, c),
+            TraceEvent::Overlay { t, p, tree } => {
+                let groups = GroupSet::first(tree.groups());
+                write!(f, r#"{{"ev":"overlay","t":{},"p":"{}","groups":["#, t.0, c.name(*p))?;
+                list(f, groups.iter())?;
+                f.write_str(r#"],"parents":["#)?;
+                list(f, groups.iter().map(|g| Parent(tree.parent(g))))?;
+                f.write_str("]}")
+            }
             TraceEvent::Deliver { t, p, m } => about(f, "deliver", *t, *p, *m, c),
             TraceEvent::Early { t, p, m } => about(f, "early", *t, *p, *m, c),
             TraceEvent::Crash { t, p } => plain(f, "crash", *t, *p, c),
@@ -265,6 +283,10 @@ mod tests {
         assert_eq!(
             member(2).json_in(&c, Some(&tree)).to_string(),
             r#"{"ev":"process","p":"g0/r1","groups":["g2"],"parents":["g1"]}"#
+        );
+        assert_eq!(
+            line(TraceEvent::Overlay { t, p, tree: &tree }),
+            r#"{"ev":"overlay","t":17,"p":"g0/r1","groups":["g0","g1","g2"],"parents":["","g0","g1"]}"#
         );
         let dst = GroupSet::one(Gid(0)).with(Gid(2));
         assert_eq!(

@@ -13,6 +13,9 @@ use std::collections::VecDeque;
 const NO_LOG: &str = "this protocol wants a record kept on disk, and its process has no log: \
                       protocols over shared memory have none, nor do those with storage in memory";
 
+/// The reason why nothing that a log holds back can be in front of a tree.
+const NO_TREE: &str = "only a protocol that keeps no log has a tree of groups that can be changed";
+
 /// An output that waits until the records that the process persisted before it survive its end.
 struct LateOutput {
     behind: u64,
@@ -237,6 +240,10 @@ impl<M: Medium> DriverCore<M> {
                     self.late.push_back(LateOutput { behind, what: DriverEvent::Passed(*ticket) });
                 }
                 Output::Passed { ticket } => above.passed(now, self.pid, *ticket),
+                Output::Overlay(tree) => {
+                    assert!(self.late.is_empty(), "{:?}: {NO_TREE}", self.pid);
+                    above.takes_part_along(now, self.pid, self.outbox.bytes(*tree));
+                }
                 // An event is about what is in front of it.
                 Output::Event(event) if !self.late.is_empty() => {
                     self.late.push_back(LateOutput { behind, what: DriverEvent::Event(*event) });

@@ -294,6 +294,7 @@ fn at(event: &TraceEvent<'_>) -> Time {
         TraceEvent::Process { .. } | TraceEvent::End => Time::ZERO,
         TraceEvent::Cast { t, .. }
         | TraceEvent::Part { t, .. }
+        | TraceEvent::Overlay { t, .. }
         | TraceEvent::Deliver { t, .. }
         | TraceEvent::Early { t, .. }
         | TraceEvent::Crash { t, .. }

@@ -8,8 +8,8 @@ use crate::driver_core::{DriverCore, MediumDriver};
 use amcast_core::memory::{Memory, MemoryInput, MemoryOutput, RegionWindow};
 use amcast_core::step::{Note, Oracle, Ticket};
 use amcast_core::{
-    ClusterShape, Delivery, EarlyDelivery, Input, Outbox, Output, Pid, Protocol, ProtocolEvent,
-    Submission, Time,
+    ClusterShape, Delivery, EarlyDelivery, Input, Outbox, Output, Overlay, Pid, Protocol,
+    ProtocolEvent, Submission, Time,
 };
 use amcast_memory::{Directory, Doorbell, MappedCarrier, MemoryError, StartOptions};
 
@@ -21,6 +21,8 @@ pub trait UpperLayer {
     fn early(&mut self, _p: Pid, _early: EarlyDelivery, _payload: &[u8]) {}
     /// The process `p` has passed the barrier of this ticket. Only who sets barriers hears of any.
     fn passed(&mut self, _now: Time, _p: Pid, _ticket: Ticket) {}
+    /// The process `p` takes part along this tree from here on: its [bytes](Overlay::bytes).
+    fn takes_part_along(&mut self, _now: Time, _p: Pid, _tree: &[u8]) {}
     /// The process `p` reports something that the loop must act on: [`ProtocolEvent`] says how.
     fn event(&mut self, now: Time, p: Pid, event: ProtocolEvent);
     /// The process `p` leaves a remark, which is at most logged.
@@ -152,6 +154,11 @@ impl MemoryDriver {
     /// Multicasts. The caller has asked for room.
     pub fn submit(&mut self, now: Time, submission: Submission<'_>, above: &mut dyn UpperLayer) {
         self.step(now, Input::Submit(submission), above);
+    }
+
+    /// Asks a client's process for another tree of the groups, which becomes a message to all of them.
+    pub fn change_overlay(&mut self, now: Time, to: &Overlay, above: &mut dyn UpperLayer) {
+        self.step(now, Input::Overlay(to), above);
     }
 
     /// Tells the protocol that the application has applied everything up to `position`.

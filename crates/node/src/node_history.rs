@@ -126,6 +126,14 @@ impl NodeHistory {
         self.recorder.event(&TraceEvent::Part { t, p, m });
     }
 
+    /// The process `p` takes part along this tree of so many groups from here on.
+    pub(crate) fn takes_part_along(&mut self, (t, p): (Time, Pid), groups: usize, tree: &[u8]) {
+        match Overlay::of_bytes(tree, groups) {
+            Ok(tree) => self.recorder.event(&TraceEvent::Overlay { t, p, tree: &tree }),
+            Err(e) => tracing::error!("{p:?} takes part along no tree: {e}"),
+        }
+    }
+
     pub(crate) fn flush(&mut self) {
         self.recorder.flush();
         self.flush_casts();

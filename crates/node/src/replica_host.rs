@@ -463,6 +463,12 @@ impl<A: Application> UpperLayer for ReplicaHost<A> {
         self.reading.passed(group, ticket, (self.recovery.stands(group), now));
     }
 
+    fn takes_part_along(&mut self, _: Time, p: Pid, tree: &[u8]) {
+        if let Some(node_history) = &mut self.node_history {
+            node_history.takes_part_along((clock::now(), p), self.cluster.groups(), tree);
+        }
+    }
+
     fn event(&mut self, _: Time, p: Pid, event: ProtocolEvent) {
         diagnostics::log_event(&self.cluster, p, event);
         self.recovery.event(p, event);

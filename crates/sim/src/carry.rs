@@ -12,7 +12,8 @@ use amcast_core::memory::{self, Memory, RegionWindow};
 use amcast_core::messages::{self, Frames, Lane};
 use amcast_core::trace::TraceEvent;
 use amcast_core::{
-    Delivery, EarlyDelivery, Input, Medium, Outbox, Output, Pid, ProtocolProcess, Span, Submission,
+    Delivery, EarlyDelivery, Input, Medium, Outbox, Output, Overlay, Pid, ProtocolProcess, Span,
+    Submission,
 };
 use core::mem;
 
@@ -281,6 +282,10 @@ impl SimulatedRun<'_> {
                 let result = self.passed(p, ticket);
                 self.note_breach(result);
             }
+            Output::Overlay(tree) => {
+                let result = self.takes_part_along(p, outbox.bytes(tree));
+                self.note_breach(result);
+            }
             Output::Event(event) => {
                 let result = self.event(p, event);
                 self.note_breach(result);
@@ -294,6 +299,14 @@ impl SimulatedRun<'_> {
         if let Err(breach) = result {
             self.breach.get_or_insert(breach);
         }
+    }
+
+    fn takes_part_along(&mut self, p: Pid, tree: &[u8]) -> Result<(), Breach> {
+        let tree = Overlay::of_bytes(tree, self.cluster.groups());
+        let tree = tree.map_err(|_| Breach::Contract { p, why: "it takes part along no tree" })?;
+        let t = self.now;
+        self.emit(&TraceEvent::Overlay { t, p, tree: &tree });
+        Ok(())
     }
 
     fn deliver_early(&mut self, p: Pid, early: &EarlyDelivery, bytes: &[u8]) -> Result<(), Breach> {

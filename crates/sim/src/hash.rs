@@ -47,6 +47,10 @@ impl RunHash {
             TraceEvent::Part { t, p, m } => {
                 self.words(&[3, t.0, u64::from(p.0), u64::from(m.sender.0), m.seq]);
             }
+            TraceEvent::Overlay { t, p, tree } => {
+                self.words(&[74, t.0, u64::from(p.0), tree.groups() as u64]);
+                tree.bytes().for_each(|parent| self.word(u64::from(parent)));
+            }
             TraceEvent::Deliver { t, p, m } => {
                 self.words(&[4, t.0, u64::from(p.0), u64::from(m.sender.0), m.seq]);
             }
@@ -151,6 +155,10 @@ impl RunHash {
             Output::Load { ticket, number } => self.words(&[36, ticket.0, *number]),
             Output::Trim { before } => self.words(&[37, *before]),
             Output::Passed { ticket } => self.words(&[71, ticket.0]),
+            Output::Overlay(tree) => {
+                self.word(75);
+                self.bytes(outbox.bytes(*tree));
+            }
             Output::Event(event) => self.protocol_event(event),
             Output::Note(note) => self.note(note),
             Output::Medium(out) => out.hash(self, outbox),

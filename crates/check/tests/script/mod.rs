@@ -1,6 +1,6 @@
 //! Histories as short scripts: one event a line, times counted up by one.
 //!
-//! `process g0/r0 g0`, `process g1/r0 g1 g0` (the parent of g1 is g0; `-` for the root), `cast c0 c0:1 g0,g1`, `deliver g0/r0 c0:1`, `part ..`, `crash g0/r0`,
+//! `process g0/r0 g0`, `process g1/r0 g1 g0` (the parent of g1 is g0; `-` for the root), `cast c0 c0:1 g0,g1`, `deliver g0/r0 c0:1`, `part ..`, `overlay g0/r0 g0,g1 -,g0`, `crash g0/r0`,
 //! `call c0 c0:1 SET a 1`, `return c0 c0:1 OK`, `view g0/r0 2`, `end`.
 
 use amcast_check::History;
@@ -21,6 +21,12 @@ pub(crate) fn lines(script: &str) -> Vec<String> {
                 format!(r#"{{"ev":"process","p":"{p}","groups":[{groups}],"parents":[{parents}]}}"#)
             }
             "process" => format!(r#"{{"ev":"process","p":"{p}","groups":[{}]}}"#, words(m)),
+            "overlay" => {
+                let (groups, parents) = (words(m), words(rest).replace('-', ""));
+                format!(
+                    r#"{{"ev":"overlay","t":{t},"p":"{p}","groups":[{groups}],"parents":[{parents}]}}"#
+                )
+            }
             "cast" => {
                 let dst = words(rest);
                 format!(r#"{{"ev":"cast","t":{t},"p":"{p}","m":"{m}","dst":[{dst}]}}"#)

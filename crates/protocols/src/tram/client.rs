@@ -235,8 +235,12 @@ impl TramClient {
         let Some(learnt) = trees.look(lane.group, told, (epoch, lane.head)) else { return };
         out.mark("tram-client-learns-overlay");
         let ring = self.layout.sent(lane.group);
+        let from = match self.mutants.is(TramMutant::RequestsAnewTwice) {
+            true => learnt.cut,
+            false => learnt.stale_from,
+        };
         if !self.mutants.is(TramMutant::ForgetsStaleRequests) {
-            trees.collect(&ring, view.region(ring.region), epoch, (learnt.stale_from, lane.head));
+            trees.collect(&ring, view.region(ring.region), epoch, (from, lane.head));
         }
         lane.taken = lane.taken.max(learnt.cut);
         lane.open.clear();
@@ -513,5 +517,9 @@ impl Protocol for TramClient {
         let open: u64 = self.lanes.iter().map(|l| l.open.len() as u64).sum();
         let backlog = open + self.trees.as_ref().map_or(0, |trees| trees.stale.len() as u64);
         ProtocolStatus { backlog, ..ProtocolStatus::default() }
+    }
+
+    fn overlay(&self) -> Option<(u32, &Overlay)> {
+        self.trees.as_ref().map(|trees| trees.numbered())
     }
 }

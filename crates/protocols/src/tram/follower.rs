@@ -227,7 +227,7 @@ impl TramReplica {
         payload: PayloadRange,
         out: &mut Outbox<Memory>,
     ) {
-        out.event(ProtocolEvent::Part(record.msg));
+        self.take_part(record.msg, Some(pos), out);
         if pos >= self.progress.cursors_from {
             // [TRAM 2:34] slot_in moves with the log, in which every record names its source.
             let parent = self.parent_consumed();

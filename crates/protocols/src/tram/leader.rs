@@ -15,7 +15,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use amcast_core::memory::{AccessOutcome, CacheLine, Memory, RegionWindow};
 use amcast_core::step::{Note, Ticket};
-use amcast_core::{Gid, Outbox, ProtocolEvent, Span, Time};
+use amcast_core::{Gid, Outbox, Span, Time};
 
 /// The epoch of the stamps in a parent's buffers: a decided message is the same under any leader, so a
 /// later leader writes the same lines in the same places.
@@ -467,7 +467,7 @@ impl TramReplica {
         out: &mut Outbox<Memory>,
     ) -> bool {
         if record.kind != RingRecordKind::Overlay {
-            out.event(ProtocolEvent::Part(record.msg));
+            self.take_part(record.msg, None, out);
             return true;
         }
         let leader = self.leader();

@@ -73,6 +73,9 @@ crate::mutant::mutants! {
         ForgetsStaleRequests = "forgets-stale-requests":
             "A client does not request anew what a change of the tree has made stale."
             breaks [Validity];
+        RequestsAnewTwice = "requests-anew-twice":
+            "A client requests anew all behind a cut, also what it had requested anew in the tree before."
+            breaks [UniformIntegrity];
         ForgetsTreeInTakeover = "forgets-tree-in-takeover":
             "A new leader takes the first tree for the present one."
             breaks [Validity];

@@ -24,8 +24,8 @@ use amcast_core::memory::{
 use amcast_core::parameters::{HEARTBEAT, SUSPECT};
 use amcast_core::step::{Oracle, ProtocolStatus, WaitReason, WakeReason};
 use amcast_core::{
-    Config, ConfigError, Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolEvent, Role,
-    Span, Time,
+    Config, ConfigError, Gid, GroupSet, Input, MsgId, Outbox, Overlay, Pid, Protocol,
+    ProtocolEvent, Role, Span, Time,
 };
 
 /// How often a process that is polled without a pause looks at what is not on the way of a message:
@@ -549,5 +549,9 @@ impl Protocol for TramReplica {
             backlog: self.progress.decided.saturating_sub(self.progress.consumed),
             follows: self.follows(),
         }
+    }
+
+    fn overlay(&self) -> Option<(u32, &Overlay)> {
+        self.changes.as_ref().map(|changes| (changes.number(), changes.overlay()))
     }
 }

@@ -149,7 +149,7 @@ impl TramWorld {
             Output::Event(ProtocolEvent::NeedsState { position, .. }) => {
                 self.give_state(i, position);
             }
-            Output::Passed { .. } | Output::Event(_) | Output::Note(_) => {}
+            Output::Passed { .. } | Output::Overlay(_) | Output::Event(_) | Output::Note(_) => {}
             Output::Early(_)
             | Output::Persist { .. }
             | Output::Load { .. }

@@ -101,6 +101,7 @@ each! {
     a_leader_that_reads_the_next_parent_too_soon_is_found = "reads-any-parent",
     a_leader_that_orders_requests_made_for_an_earlier_tree_is_found = "orders-stale-requests",
     a_client_that_does_not_request_anew_is_found = "forgets-stale-requests",
+    a_client_that_requests_anew_twice_is_found = "requests-anew-twice",
     a_leader_that_forgets_the_tree_in_its_takeover_is_found = "forgets-tree-in-takeover",
     a_leader_that_passes_on_by_the_wrong_tree_is_found = "forwards-by-present-tree",
 }

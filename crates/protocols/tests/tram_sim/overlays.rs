@@ -1,7 +1,10 @@
 //! The tree of the groups changes while messages flow, under all faults: every promise is kept.
 
-use crate::shapes::{TramRunEnd, changing, changing_tight, judge, seeds, settings, tram};
-use amcast_check::PropertyVerdict;
+use crate::shapes::{
+    TramRunEnd, brief, changing, changing_tight, changing_wrongly, judge, seeds, settings, tram,
+    violated,
+};
+use amcast_check::{Property, PropertyVerdict};
 use amcast_core::trace::TraceEvent;
 use amcast_core::{Config, Gid, GroupSet, Overlay, Pid, RawConfig, Span, Time};
 use amcast_sim::run::run_plan;
@@ -84,6 +87,21 @@ fn the_tree_changes_in_rings_with_room_for_a_few_messages() {
     for profile in [Profile::Memory, Profile::All] {
         let small = RunSettings { messages: 200, payload_max: 24, ..settings(profile) };
         kept_in(changing_tight, &small, SEEDS / 2);
+    }
+}
+
+/// Which groups take part is judged by the tree in force, also behind a change.
+#[test]
+fn a_message_that_takes_another_way_than_down_the_present_tree_is_found() {
+    for mutant in ["sends-to-root", "sends-too-high", "none"] {
+        let breaks = |seed: &u64| {
+            let settings = RunSettings { overlay_changes: 8, ..brief(Profile::None) };
+            let (_, findings) = judge(&changing_wrongly(*seed, mutant), &settings, *seed);
+            violated(&findings).contains(&Property::PartiallyGenuine)
+        };
+        let found = (0..20).find(breaks);
+        println!("{mutant}: found with seed {found:?}");
+        assert_eq!(found.is_some(), mutant != "none", "{mutant}: {found:?}");
     }
 }
 

@@ -34,6 +34,15 @@ pub(crate) fn changing_tight(seed: u64) -> Config {
     checked(&raw)
 }
 
+/// Any shape of several groups whose tree changes, with a mutant, by seed.
+pub(crate) fn changing_wrongly(seed: u64, mutant: &str) -> Config {
+    let mut raw = trial::hasty(tram(), seed, Some(3));
+    for (name, value) in [("dynamic_overlay", "1"), ("mutant", mutant)] {
+        raw.set.insert(name.to_string(), value.to_string());
+    }
+    checked(&raw)
+}
+
 /// A shape with hardly any room, by seed.
 pub(crate) fn tight(seed: u64) -> Config {
     checked(&trial::tight(tram(), seed, None))

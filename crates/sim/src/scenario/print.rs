@@ -88,6 +88,9 @@ impl<'a> ScenarioPrinter<'a> {
             TraceEvent::Part { p, m, .. } if self.shows("part") && self.parts.insert((*p, *m)) => {
                 (*p, format!("takes part in {}", self.message_name(*m)))
             }
+            TraceEvent::Overlay { p, tree, .. } if self.shows("part") => {
+                (*p, format!("takes part along the tree {tree}"))
+            }
             TraceEvent::Deliver { p, m, .. } => (*p, format!("delivers {}", self.message_name(*m))),
             TraceEvent::Early { p, m, .. } if self.shows("early") => {
                 (*p, format!("delivers {} early", self.message_name(*m)))

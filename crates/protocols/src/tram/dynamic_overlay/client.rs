@@ -49,6 +49,11 @@ impl ClientOverlay {
         &self.overlay
     }
 
+    /// The latest tree, with its number.
+    pub(crate) fn numbered(&self) -> (u32, &Overlay) {
+        (self.number, &self.overlay)
+    }
+
     /// Whether what is written to a group now is made for the latest tree. A group that has not told it may be in
     /// an earlier one.
     pub(crate) fn has_joined(&self, group: Gid) -> bool {

@@ -93,6 +93,8 @@ pub(crate) struct OverlayChanges {
     clients: Vec<ClientCut>,
     /// By client: the latest tree that this replica announced to it.
     told: Vec<u32>,
+    /// The tree along which this incarnation took part last, where that is traced.
+    reported: Option<Overlay>,
 }
 
 /// The tree at the end of a leader's log, decided or not.
@@ -112,6 +114,7 @@ impl OverlayChanges {
             trees: [first].into(),
             clients: alloc::vec![ClientCut::default(); clients],
             told: alloc::vec![0; clients],
+            reported: None,
         }
     }
 
@@ -138,11 +141,16 @@ impl OverlayChanges {
     /// The part of the tree below `child` to which `group` passes the record at `pos`, and until where in the log that
     /// holds; nothing where it is no child.
     pub(crate) fn reach_at(&self, pos: u64, group: Gid, child: Gid) -> (GroupSet, u64) {
-        let at = self.trees.iter().rposition(|tree| tree.from <= pos).unwrap_or(0);
+        let at = self.index_at(pos);
         let until = self.trees.get(at + 1).map_or(u64::MAX, |next| next.from);
         let overlay = &self.trees[at].overlay;
         let is_child = overlay.parent(child) == Some(group);
         (if is_child { overlay.reach(child) } else { GroupSet::EMPTY }, until)
+    }
+
+    /// Which of the trees the log is in at `pos`.
+    fn index_at(&self, pos: u64) -> usize {
+        self.trees.iter().rposition(|tree| tree.from <= pos).unwrap_or(0)
     }
 
     /// Nothing before `pos` is passed on any more.
@@ -270,15 +278,12 @@ fn overlay_at(
 
 /// A tree as a payload: each group's parent, and 255 for the root's.
 fn parents_of(overlay: &Overlay) -> Vec<u8> {
-    let parent = |g: Gid| overlay.parent(g).map_or(u8::MAX, |parent| parent.0);
-    GroupSet::first(overlay.groups()).iter().map(parent).collect()
+    overlay.bytes().collect()
 }
 
 /// The tree of a payload, if it is one.
 fn overlay_of(parents: &[u8], groups: usize) -> Option<Overlay> {
-    let parent = |&p: &u8| if p == u8::MAX { -1 } else { i64::from(p) };
-    let parents: Vec<i64> = parents.iter().map(parent).collect();
-    Overlay::new(&parents, groups).ok()
+    Overlay::of_bytes(parents, groups).ok()
 }
 
 /// Words for a line that is written over now and then: the last of them vouches for the others, so that words of

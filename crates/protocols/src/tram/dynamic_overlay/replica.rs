@@ -12,7 +12,7 @@ use crate::tram::transfer::POSITION_MAX;
 use alloc::boxed::Box;
 use amcast_core::memory::{CacheLine, LineStamp, Memory, MemoryOutput, RegionWindow, WriteSource};
 use amcast_core::step::{Note, PayloadRange};
-use amcast_core::{GroupSet, MsgId, Outbox, Overlay};
+use amcast_core::{GroupSet, MsgId, Outbox, Overlay, ProtocolEvent};
 
 impl TramReplica {
     /// The tree in which this replica has consumed its log.
@@ -105,6 +105,26 @@ impl TramReplica {
         if let Some(client) = changes.clients.get_mut(usize::from(record.source)) {
             client.joined = number;
         }
+    }
+
+    /// Reports that this replica takes part in ordering a message: one at a position of its log, or one that it
+    /// appends. Where the tree may change, it reports by which one it does so.
+    pub(crate) fn take_part(&mut self, msg: MsgId, at: Option<u64>, out: &mut Outbox<Memory>) {
+        if let Some(changes) = self.changes.as_mut().filter(|_| out.traces()) {
+            let tree = match (at, &self.phase) {
+                (Some(pos), _) => &changes.trees[changes.index_at(pos)].overlay,
+                (None, ReplicaPhase::Leader(leader)) => {
+                    leader.trees.as_ref().map_or_else(|| changes.overlay(), |end| &end.overlay)
+                }
+                (None, _) => changes.overlay(),
+            };
+            if changes.reported.as_ref() != Some(tree) {
+                let tree = tree.clone();
+                out.overlay(&tree);
+                changes.reported = Some(tree);
+            }
+        }
+        out.event(ProtocolEvent::Part(msg));
     }
 
     /// Tells clients which tree the group is in: once, and again while one has not joined it.
