@@ -216,6 +216,8 @@ impl TramReplica {
         let ring = *leader.log.ring();
         let start = ring.start(leader.end, 1);
         if start + 1 - leader.end > leader.free() {
+            // As for a message: who holds the tail and is suspected must not hold it for ever.
+            leader.full = true;
             return false;
         }
         let (line, log) = (CacheLine::default(), view.region(ring.region));
