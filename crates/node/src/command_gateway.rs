@@ -12,25 +12,26 @@
 
 mod client_transport;
 mod deferred;
+mod error;
 mod health;
 mod jobs;
 mod leased;
 mod links;
+mod overlays;
 mod sent;
 
+pub use error::GatewayError;
 pub use health::MissingMajorities;
+pub use overlays::OverlayRefusal;
 
 use crate::clock;
 use crate::cluster_dir::Transport;
 use crate::command_bytes::SpareBuffers;
 use crate::ingress::IngressInlet;
-use crate::memory_driver::MemoryDriverError;
 use crate::reply_ring::Oversize;
 use crate::waiting_queue::WaitingQueue;
 use amcast_core::limits::GROUPS_MAX;
-use amcast_core::{
-    Config, ConfigError, Entry, Gid, GroupSet, Outcome, Overlay, ServiceAnswer, Span, Time,
-};
+use amcast_core::{Config, Entry, Gid, GroupSet, Outcome, ServiceAnswer, Span, Time};
 use amcast_memory::{Directory, Idle, Idler, Pause, shorten_turns};
 use amcast_smr::Envelope;
 use amcast_smr::application::WakeHandle;
@@ -40,6 +41,7 @@ use health::Health;
 use jobs::{GatewayJob, JobAsker, JobBounds, JobRequest, JobTable};
 use leased::LeasedTransport;
 use links::NodeLinks;
+use overlays::{OverlayRequests, PresentOverlay};
 use sent::{SentJob, SentJobs};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -97,42 +99,6 @@ pub struct OwnNode {
     /// Where it takes commands.
     pub(crate) inlet: IngressInlet,
 }
-
-/// Why a gateway could not start.
-#[derive(Debug)]
-pub enum GatewayError {
-    /// The configuration.
-    Config(ConfigError),
-    /// Its process of the protocol.
-    MemoryDriver(MemoryDriverError),
-    /// Every client place is taken.
-    NoPlace(usize),
-    /// The cluster is on several hosts, and no node of it runs in this process.
-    NoNode,
-    /// Its history or thread.
-    Io(std::io::Error),
-}
-
-impl fmt::Display for GatewayError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Config(e) => e.fmt(f),
-            Self::MemoryDriver(e) => e.fmt(f),
-            Self::NoPlace(n) => write!(
-                f,
-                "all {n} client places of the cluster are taken: end another client, or start the \
-                 cluster with more (`clients` in its file)"
-            ),
-            Self::NoNode => f.write_str(
-                "no node of the cluster runs in this process, and the cluster is on several hosts: there the \
-                 gateway of a node reaches its memory; connect to that one",
-            ),
-            Self::Io(e) => e.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for GatewayError {}
 
 /// Why a job has no answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -306,6 +272,7 @@ struct GatewayShared {
     stop: AtomicBool,
     jobs: JobTable,
     health: Mutex<Health>,
+    overlays: OverlayRequests,
 }
 
 impl CommandGateway {
@@ -320,8 +287,9 @@ impl CommandGateway {
             stop: AtomicBool::new(false),
             jobs: JobTable::new(JobBounds::USUAL),
             health: Mutex::default(),
+            overlays: OverlayRequests::of(options.entry, options.config),
         });
-        let overlay = options.config.overlay().clone();
+        let overlay = PresentOverlay::first(options.config);
         let mut work = GatewayLoop::new(transport, life, Arc::clone(&shared), overlay);
         let idle = options.idle;
         let is_woken = !matches!(options.ground, Transport::Memory(_));
@@ -477,7 +445,7 @@ impl Drop for CommandGateway {
 struct GatewayLoop {
     transport: Box<dyn ClientTransport>,
     shared: Arc<GatewayShared>,
-    overlay: Overlay,
+    overlay: PresentOverlay,
     /// The jobs that were just taken from the queue.
     fresh: Vec<GatewayJob>,
     /// Buffers of commands that were answered since.
@@ -502,7 +470,7 @@ impl GatewayLoop {
         transport: Box<dyn ClientTransport>,
         life: u32,
         shared: Arc<GatewayShared>,
-        overlay: Overlay,
+        overlay: PresentOverlay,
     ) -> Self {
         let next_seq = (u64::from(life) << 32) + 1;
         Self {
@@ -594,14 +562,14 @@ impl GatewayLoop {
             self.next_check = now + CHECK_EVERY;
             self.judge(now);
         }
-        busy | self.send(now)
+        busy | self.follow_overlay(now) | self.send(now)
     }
 
     /// Sends what there is room for.
     fn send(&mut self, now: Time) -> bool {
         self.shared.jobs.take(&mut self.fresh, &mut self.spare);
         for job in self.fresh.drain(..) {
-            self.waiting.push(self.overlay.lca(job.dst), job);
+            self.waiting.push(self.overlay.tree.lca(job.dst), job);
         }
         let mut sent = self.send_lost(now);
         sent |= !self.deferred.is_empty() && self.send_deferred(now);

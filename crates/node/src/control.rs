@@ -8,11 +8,13 @@
 //!                                  says itself where it ends; or: no REASON\n
 //! resume NUMBER OFFSET\n       ->  ok\n and the rest of that state, from this byte on, after a connection
 //!                                  broke; or: no REASON\n
+//! overlay -1,0,0\n             ->  ok\n once another tree of the groups is asked for; or: no REASON\n
 //! ```
 
 use crate::config::HostPlacement;
 use crate::gateway::rate_limited_log::RateLimitedLog;
 use crate::node_address::{ClusterKey, ControlStream, NodeAddress};
+use crate::overlay_changes::{OverlayRequester, OverlayStatus};
 use crate::resources::{LogStatus, ResourceStatus, Resources};
 use crate::state_stream::StateStreams;
 use amcast_smr::application::{GroupFigures, WakeHandle};
@@ -168,6 +170,9 @@ pub struct ReplicaStatus {
     pub backlog: u64,
     /// The application's figures.
     pub figures: GroupFigures,
+    /// The tree of the groups that it goes by, where that can be changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overlay: Option<OverlayStatus>,
 }
 
 /// A request of the control socket to the loop.
@@ -215,15 +220,15 @@ impl PeerMover {
 }
 
 /// Serves the socket at `path` from threads of its own; requests come out of the receiver. `far` is
-/// an address where the same is served to who knows the key. `resources` tell what the node takes. `wake` wakes the loop
-/// for requests. The mover asks the same loop.
+/// an address where the same is served to who knows the key. `resources` tell what the node takes, and `overlays` has the tree of the
+/// groups changed. `wake` wakes the loop for requests. The mover asks the same loop.
 ///
 /// # Errors
 /// When the socket or the address cannot be bound.
 pub(crate) fn serve(
     path: &Path,
     far: Option<(SocketAddr, ClusterKey)>,
-    resources: Resources,
+    (resources, overlays): (Resources, OverlayRequester),
     wake: WakeHandle,
 ) -> io::Result<(Receiver<ControlRequest>, PeerMover)> {
     match std::fs::remove_file(path) {
@@ -244,7 +249,7 @@ pub(crate) fn serve(
     };
     let mover = PeerMover { to: to_loop.clone(), wake: Arc::clone(&wake) };
     let (resources, streams) = (Arc::new(resources), Arc::default());
-    let loops = LoopHandle { to: to_loop, wake, resources, streams, strangers: None };
+    let loops = LoopHandle { to: to_loop, wake, resources, overlays, streams, strangers: None };
     if let Some((listener, key)) = far {
         let loops = loops.clone();
         let strangers = Arc::new(HandshakingPeers { key, waiting: Mutex::default() });
@@ -261,6 +266,7 @@ struct LoopHandle {
     to: SyncSender<ControlRequest>,
     wake: WakeHandle,
     resources: Arc<Resources>,
+    overlays: OverlayRequester,
     /// The state that is given.
     streams: Arc<StateStreams>,
     /// Those who have proved nothing yet, where strangers may come.
@@ -395,9 +401,13 @@ fn answer(connection: &Arc<ControlStream>, of: &LoopHandle) -> io::Result<()> {
                 _ => writeln!(stream, "no sense in that: resume NUMBER OFFSET"),
             }
         }
+        Some("overlay") => match of.overlays.ask(words.next().unwrap_or_default()) {
+            Ok(()) => writeln!(stream, "ok"),
+            Err(why) => writeln!(stream, "no {why}"),
+        },
         _ => writeln!(
             stream,
-            "no such request: status, state P0 P1 .. [view V], resume NUMBER OFFSET"
+            "no such request: status, state P0 P1 .. [view V], resume NUMBER OFFSET, overlay -1,0,0"
         ),
     }
 }
@@ -519,7 +529,8 @@ mod tests {
         let strangers = Some(Arc::new(strangers));
         let resources = Arc::new(Resources::of(None));
         let streams = Arc::default();
-        let of = LoopHandle { to, wake: Arc::new(|| {}), resources, streams, strangers };
+        let overlays = OverlayRequester::default();
+        let of = LoopHandle { to, wake: Arc::new(|| {}), resources, overlays, streams, strangers };
         take(move || listener.accept().map(|(stream, _)| ControlStream::Tcp(stream)), of).unwrap();
         let far = |key| NodeAddress::Address(at, key, "/nowhere/n0.sock".into());
         // The number, which travels in clear, is not enough.
@@ -551,7 +562,8 @@ mod tests {
         let resources = Arc::new(Resources::of(None));
         let strangers = Some(Arc::new(strangers));
         let streams = Arc::default();
-        let of = LoopHandle { to, wake: Arc::new(|| {}), resources, streams, strangers };
+        let overlays = OverlayRequester::default();
+        let of = LoopHandle { to, wake: Arc::new(|| {}), resources, overlays, streams, strangers };
         take(move || listener.accept().map(|(stream, _)| ControlStream::Tcp(stream)), of).unwrap();
         let silent: Vec<_> =
             (0..3 * STRANGERS_MAX).map(|_| std::net::TcpStream::connect(at).unwrap()).collect();

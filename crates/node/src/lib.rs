@@ -14,7 +14,7 @@
 //!    `command_bytes` (how often the bytes of a command are copied on their way).
 //! 4. [`gateway`] (Redis, gRPC, HTTP) and [`service`] (what ties a service to its node and to the gateways).
 //! 5. [`config`] (the cluster's file), [`cluster_dir`] (its directory), [`supervisor`] (its processes), [`control`] (a node's socket
-//!    for status and state), `peer_registry` (what a node knows of the others), [`history`] (recorded histories), [`log_lines`] (log
+//!    for status and state), [`overlay_changes`] (another tree of the groups), `peer_registry` (what a node knows of the others), [`history`] (recorded histories), [`log_lines`] (log
 //!    lines), [`execution_notes`] (notes which command is executed, for the case that it ends the node), `skips` (commands that are
 //!    never executed), [`headless`] (a node for measurements, with nothing above its replicas), [`component_member`] (a member of a
 //!    group that continues in every component of a partition).
@@ -52,6 +52,7 @@ pub mod node;
 pub mod node_address;
 pub mod node_data;
 mod node_history;
+pub mod overlay_changes;
 mod pace;
 mod peer_registry;
 mod ports;

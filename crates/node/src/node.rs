@@ -17,6 +17,7 @@ use crate::execution_notes::ExecutionNotes;
 use crate::incarnation::IncarnationLock;
 use crate::node_address::NodeAddress;
 use crate::node_history::{HistoryKind, NodeHistory};
+use crate::overlay_changes::OverlayRequester;
 use crate::peer_registry::Dismissal;
 use crate::replica_host::ReplicaHost;
 use crate::replicas::Replicas;
@@ -97,6 +98,7 @@ pub struct Node<A: Application> {
     host: ReplicaHost<A>,
     requests: Receiver<ControlRequest>,
     mover: PeerMover,
+    overlays: OverlayRequester,
     /// Whether the system wakes the loop, for what comes on sockets.
     woken: bool,
     idler: Idler,
@@ -210,8 +212,9 @@ impl<A: Application> Node<A> {
         let (NodeAddress::Socket(socket) | NodeAddress::Address(_, _, socket)) =
             options.nodes[rank].clone();
         let far = options.ground.net().and_then(|net| net.control(rank));
-        let resources = Resources::of(options.keeping.as_ref());
-        let requests = control::serve(&socket, far, resources, replicas.wake());
+        let overlays = OverlayRequester::default();
+        let serves = (Resources::of(options.keeping.as_ref()), overlays.clone());
+        let requests = control::serve(&socket, far, serves, replicas.wake());
         let (requests, mover) = requests.map_err(|e| NodeError::Io(socket, e))?;
         let node_history = match &options.record {
             None => None,
@@ -255,6 +258,7 @@ impl<A: Application> Node<A> {
             host,
             requests,
             mover,
+            overlays,
             woken,
             idler,
             medium: options.entry.about().medium,
@@ -271,6 +275,11 @@ impl<A: Application> Node<A> {
     /// The handle that informs this node, from any thread, that nodes are at other addresses.
     pub fn mover(&self) -> PeerMover {
         self.mover.clone()
+    }
+
+    /// Where requests to this node for another tree of the groups go: its process names the gateway that takes them.
+    pub fn overlays(&self) -> OverlayRequester {
+        self.overlays.clone()
     }
 
     /// Once this is set, from any thread, the application multicasts nothing by itself any more: so that a cluster which
@@ -688,6 +697,7 @@ impl<A: Application> Node<A> {
                 applied: self.host.recovery.app.applied(group),
                 backlog: status.backlog,
                 figures: self.host.recovery.app.figures(group),
+                overlay: self.replicas.overlay(group),
             }
         };
         let replicas: Vec<ReplicaStatus> = cluster.all_groups().iter().map(replica).collect();

@@ -6,6 +6,7 @@ use crate::log_ends::LogEnds;
 use crate::memory_driver::{MemoryDriver, UpperLayer};
 use crate::memory_links::MemoryLinks;
 use crate::node::NodeError;
+use crate::overlay_changes::OverlayStatus;
 use crate::peer_registry::Dismissal;
 use crate::replica_log::LogVolume;
 use crate::resources::LogStatus;
@@ -102,6 +103,11 @@ pub(crate) trait Replicas {
 
     /// The status of the replica of `group`, and whether it is a working member.
     fn status(&self, group: Gid) -> (ProtocolStatus, bool);
+
+    /// The tree of the groups that the replica of `group` goes by, where that can be changed.
+    fn overlay(&self, _group: Gid) -> Option<OverlayStatus> {
+        None
+    }
 
     /// Why the node does nothing although it is a working member, for people.
     fn stopped(&self, _now: Time) -> Option<String> {
@@ -207,6 +213,10 @@ impl Replicas for MemoryDrivers {
     fn status(&self, group: Gid) -> (ProtocolStatus, bool) {
         let protocol = self.0[group.index()].protocol();
         (protocol.status(), protocol.fit())
+    }
+
+    fn overlay(&self, group: Gid) -> Option<OverlayStatus> {
+        self.0[group.index()].protocol().overlay().map(OverlayStatus::of)
     }
 
     fn not_met(&self) -> Vec<usize> {

@@ -352,7 +352,9 @@ mod tests {
 
     impl TransferSource {
         fn at(socket: &Path, wake: &WakeHandle, toy: PiecewiseState) -> Self {
-            let (requests, _) = serve(socket, None, Resources::of(None), Arc::clone(wake)).unwrap();
+            let (requests, _) =
+                serve(socket, None, (Resources::of(None), Default::default()), Arc::clone(wake))
+                    .unwrap();
             Self { toy, giving: OutgoingState::at_most(None), requests }
         }
 

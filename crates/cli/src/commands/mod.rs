@@ -14,6 +14,7 @@ mod log_output;
 mod node;
 mod not_running;
 mod notify;
+mod overlay;
 mod protocols;
 mod registration;
 mod status;
@@ -49,6 +50,8 @@ enum Command {
     Node(node::NodeArgs),
     /// Show the groups, leaders and replicas of a running cluster
     Status(status::StatusArgs),
+    /// Show the tree of the groups of a running cluster, or change it while clients continue
+    Overlay(overlay::OverlayArgs),
     /// List the protocols, with what they promise and assume
     Protocols(protocols::ProtocolsArgs),
     /// Choose a protocol by what it must guarantee
@@ -91,6 +94,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Up(args) => up::run(args),
         Command::Node(args) => node::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Overlay(args) => overlay::run(&args),
         Command::Protocols(args) => protocols::run(&args),
         Command::Choose(args) => choose::run(&args),
         Command::Sim(args) => sim::run(&args),

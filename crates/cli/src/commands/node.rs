@@ -17,6 +17,7 @@ use amcast_node::control::PeerMover;
 use amcast_node::gateway::log::{GrowthSource, GrowthWatch};
 use amcast_node::log_lines;
 use amcast_node::node::{Node, NodeError, NodeOptions};
+use amcast_node::overlay_changes::OverlayRequester;
 use amcast_node::service::{ClusterWatch, Reads, ServiceNode, host_logs, host_store};
 use amcast_node::supervisor::obey;
 use amcast_node::system::refuses_file;
@@ -301,7 +302,8 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
     let mut node = Node::start(&options, app).map_err(Failure::failed)?;
     let own = node.own();
     let place = file.nodes.get(&node_name(rank));
-    let sources = GatewaySources { own, reads, growth: GrowthSource::Node(growth) };
+    let overlays = node.overlays();
+    let sources = GatewaySources { own, reads, growth: GrowthSource::Node(growth), overlays };
     let begin = |at| NodeGateways::begin(at, &options, sources, &file, &dir);
     let serving = args.addresses(&dir, rank, place)?.map(begin).transpose()?;
     let watch = serving.as_ref().map(|serving| Arc::clone(&serving.watch));
@@ -601,6 +603,8 @@ struct GatewaySources {
     own: Option<OwnNode>,
     reads: Option<Arc<Reads>>,
     growth: GrowthSource,
+    /// Gets the gateway, so that requests to the node for another tree have one that multicasts them.
+    overlays: OverlayRequester,
 }
 
 /// The gateway of a node.
@@ -631,6 +635,7 @@ impl NodeGateways {
             record: node.record.clone(),
         });
         let gateway = Arc::new(gateway.map_err(Failure::failed)?);
+        sources.overlays.ask_through(&gateway);
         let from = (sources.reads, sources.growth);
         let listening = OpenPorts::begin(at, &gateway, &watch, file, from)?;
         dir.announce_node(node.rank, &listening.gateways())?;

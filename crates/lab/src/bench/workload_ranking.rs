@@ -163,6 +163,17 @@ pub fn told(candidate: &WorkloadCandidate) -> String {
     words.join(" ")
 }
 
+/// The parameter with which a running cluster can change its tree.
+const DYNAMIC: &str = "dynamic_overlay";
+
+/// The command that gives a running cluster the tree of a candidate, where its protocol can change that.
+pub fn overlay_command(candidate: &WorkloadCandidate) -> Option<String> {
+    let tree = candidate.overlay.as_ref()?;
+    let entry = amcast_protocols::catalog::find(candidate.protocol)?;
+    let changes = entry.about().params.iter().any(|param| param.name == DYNAMIC);
+    changes.then(|| format!("amcast overlay set {tree}"))
+}
+
 /// Every protocol of several groups, each with the trees that make a difference to it.
 fn candidates(
     workload: &RecordedWorkload,
@@ -352,6 +363,11 @@ mod tests {
             ranked.iter().filter(|one| one.candidate.protocol == "tram").collect();
         let tree = of_tram[0].candidate.overlay.as_deref().unwrap();
         assert!(tree.contains(','), "{tree} is a list of parents");
+        let command = overlay_command(&of_tram[0].candidate);
+        assert_eq!(command, Some(format!("amcast overlay set {tree}")));
+        let without = |one: &&RankedCandidate| overlay_command(&one.candidate).is_none();
+        let able = ranked.iter().filter(|one| one.candidate.protocol == "tram");
+        assert_eq!(able.count() + ranked.iter().filter(without).count(), ranked.len());
         let others = &of_tram[1..];
         assert!(!others.is_empty() && others.iter().all(|o| of_tram[0].rounds_ahead(o) == 2));
         assert!(ranked.iter().any(|one| one.candidate.protocol == "ramcast"));

@@ -23,7 +23,8 @@ const COLUMNS: usize = 96;
 /// each protocol of several groups runs the file's multicasts in the simulator, over the usual trees and one
 /// that is made for these destinations, and the best with other parameters, too: those that carry the file's rate
 /// with a quarter to spare come first, and of these the one with the least latency. The simulator knows
-/// delays and steps, and nothing of a machine's caches: measure the first two with `amcast bench`.
+/// delays and steps, and nothing of a machine's caches: measure the first two with `amcast bench`. Where a
+/// running cluster can change its tree, the `amcast overlay set` that gives it the best one is printed, too.
 #[derive(clap::Args)]
 #[command(group(clap::ArgGroup::new("guarantee").required(true).args(["spec", "multicast", "workload"])))]
 pub struct ChooseArgs {
@@ -199,9 +200,20 @@ fn for_workload(args: &ChooseArgs) -> Result<(), Failure> {
     let ranked = ranked.map_err(Failure::Failed)?;
     let sure = sureness(&ranked);
     if args.json {
-        println!("{}", json!({ "chosen": ranked.first(), "sure": sure, "candidates": ranked }));
+        let apply = ranked.iter().find_map(|one| workload_ranking::overlay_command(&one.candidate));
+        println!(
+            "{}",
+            json!({ "chosen": ranked.first(), "sure": sure, "overlay_command": apply, "candidates": ranked })
+        );
         return Ok(());
     }
+    print_ranked(&ranked, &sure);
+    Ok(())
+}
+
+/// Prints the ranking, and how a running cluster gets the best tree that it can change to.
+fn print_ranked(ranked: &[RankedCandidate], sure: &str) {
+    let mut told_command = false;
     for (nth, one) in ranked.iter().enumerate() {
         let (latency, throughput) = (one.latency(), one.throughput());
         let slow = if one.carries { "" } else { "; too slow for the file's rate" };
@@ -221,10 +233,16 @@ fn for_workload(args: &ChooseArgs) -> Result<(), Failure> {
         let or = if nth == 0 { "" } else { "or " };
         println!("{or}{}\n{}", workload_ranking::told(&one.candidate), wrapped(&why));
         if nth == 0 {
-            println!("{}", wrapped(&sure));
+            println!("{}", wrapped(sure));
+        }
+        let command = workload_ranking::overlay_command(&one.candidate).filter(|_| !told_command);
+        if let Some(command) = command {
+            let how =
+                "a running cluster of this protocol with dynamic_overlay = 1 gets this tree by:";
+            println!("{}\n        {command}", wrapped(how));
+            told_command = true;
         }
     }
-    Ok(())
 }
 
 /// How sure the first place is.

@@ -2,7 +2,7 @@
 
 use crate::command_bytes::CommandBytes;
 use crate::reply_ring::Oversize;
-use amcast_core::{GroupSet, ServiceAnswer, Span, Time};
+use amcast_core::{GroupSet, Overlay, ServiceAnswer, Span, Time};
 
 /// The progress of a command that was sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -57,6 +57,15 @@ pub(super) trait ClientTransport: Send {
 
     /// A command that was sent at `since`, or of whose answer a piece came then, waits for long.
     fn is_late(&mut self, _now: Time, _since: Time) {}
+
+    /// Asks for another tree of the groups. Only where the protocol has one that can be changed; over messages none
+    /// has.
+    fn change_overlay(&mut self, _now: Time, _to: &Overlay) {}
+
+    /// The tree by which it finds the group that orders a message first, and its number, where that can be changed.
+    fn overlay(&self) -> Option<(u32, &Overlay)> {
+        None
+    }
 
     /// A run of commands is over: what was taken goes out.
     fn flush(&mut self, now: Time);

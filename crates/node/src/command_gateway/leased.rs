@@ -13,7 +13,7 @@ use crate::reply_ring::{ReplyRingLayout, ReplyRingReader, RingReply};
 use amcast_core::step::Note;
 use amcast_core::trace::TraceEvent;
 use amcast_core::{
-    ClusterShape, Delivery, GroupSet, MsgId, Pid, ProtocolEvent, Span, Submission, Time,
+    ClusterShape, Delivery, GroupSet, MsgId, Overlay, Pid, ProtocolEvent, Span, Submission, Time,
 };
 use amcast_memory::{Directory, Doorbell, Lease};
 
@@ -172,6 +172,14 @@ impl ClientTransport for LeasedTransport {
 
     fn is_late(&mut self, now: Time, since: Time) {
         self.ear.is_late(now, since);
+    }
+
+    fn change_overlay(&mut self, now: Time, to: &Overlay) {
+        self.seat.change_overlay(now, to, &mut self.above);
+    }
+
+    fn overlay(&self) -> Option<(u32, &Overlay)> {
+        self.seat.protocol().overlay()
     }
 
     fn flush(&mut self, now: Time) {

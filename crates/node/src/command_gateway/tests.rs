@@ -1,6 +1,7 @@
 //! The loop of a gateway.
 
 use super::*;
+use amcast_core::RawConfig;
 
 fn open(sent_at: Time) -> SentJob {
     let (dst, payload) = (GroupSet::one(Gid(0)), Arc::default());
@@ -82,8 +83,10 @@ fn gateway_loop(transport: SilentTransport) -> (GatewayLoop, Arc<GatewayShared>)
         stop: AtomicBool::new(false),
         jobs: JobTable::new(JobBounds::USUAL),
         health: Mutex::default(),
+        overlays: OverlayRequests::default(),
     });
-    let overlay = Overlay::new(&[-1], 1).expect("a tree");
+    let config = RawConfig { groups: 1, ..RawConfig::default() }.check(&[]).expect("it is sound");
+    let overlay = PresentOverlay::first(&config);
     (GatewayLoop::new(Box::new(transport), 0, Arc::clone(&shared), overlay), shared)
 }
 

@@ -402,6 +402,7 @@ mod tests {
 
     fn says(follows: [bool; 2], fit: [bool; 2]) -> Option<NodeStatus> {
         let replica = |(group, (follows, fit))| ReplicaStatus {
+            overlay: None,
             name: String::new(),
             group,
             leader: None,
