@@ -197,23 +197,29 @@ impl TramClient {
         mutants::target(self.mutants, overlay, dst)
     }
 
-    /// Whether requests of this client to `group` are held back: those that a change of the tree has made stale go
+    /// Whether requests of this client to `group` are held back: those to it that a change of the tree has made stale go
     /// first, and the group may not have told yet that it is in the latest tree.
     fn awaits_overlay(&self, group: Gid) -> bool {
-        let waits = |trees: &ClientOverlay| !trees.stale.is_empty() || !trees.has_joined(group);
-        self.trees.as_ref().is_some_and(|trees| waits(trees))
+        let Some(trees) = &self.trees else { return false };
+        let goes_there = |stale: &StaleMessage| self.target(stale.record.dst) == group;
+        !trees.has_joined(group) || trees.stale.iter().any(goes_there)
     }
 
-    /// Requests anew what a change of the tree has made stale, as far as there is room. Says whether that is anything.
+    /// Requests anew what a change of the tree has made stale, as far as there is room: to each group in order, and past
+    /// those for a group that has none, which may have lost its majority. Says whether that is anything.
     fn send_stale(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) -> bool {
+        let (mut next, mut full) = (0, GroupSet::EMPTY);
         let mut is_any = false;
         while let Some(trees) = &self.trees {
-            let Some(StaleMessage { record, payload }) = trees.stale.front() else { break };
+            let Some(StaleMessage { record, payload }) = trees.stale.get(next) else { break };
             let lca = self.target(record.dst);
-            if !trees.has_joined(lca) || self.room_towards(lca, payload.len()) == 0 {
-                break;
+            let has_room = trees.has_joined(lca) && self.room_towards(lca, payload.len()) > 0;
+            if full.contains(lca) || !has_room {
+                full = full.with(lca);
+                next += 1;
+                continue;
             }
-            let stale = self.trees.as_mut().and_then(|trees| trees.stale.pop_front());
+            let stale = self.trees.as_mut().and_then(|trees| trees.stale.remove(next));
             let Some(StaleMessage { record, payload }) = stale else { break };
             self.write(view, record, &payload, lca, out);
             is_any = true;

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use amcast_core::memory::{CacheLine, LineStamp, WriteSource};
 use amcast_core::{Config, Gid, GroupSet, Overlay};
 
-/// A request that no group takes up where it was written, or a change of the tree that was asked for.
+/// A request that no group takes up where it was written, or a change of the tree that was asked for and not written yet.
 #[derive(Clone, Debug)]
 pub(crate) struct StaleMessage {
     pub(crate) record: RingRecord,
@@ -95,13 +95,17 @@ impl ClientOverlay {
         }
         if told.number > self.number {
             (self.number, self.overlay) = (told.number, overlay);
+            // A change that was asked for in an earlier tree is given up: it must not undo one that came before it, perhaps
+            // long afterwards.
+            self.stale.retain(|stale| stale.record.kind != RingRecordKind::Overlay);
         }
         let (_, fence) = core::mem::replace(&mut self.joined[group.index()], (told.number, head));
         // The requests before the last fence were taken up, or were made anew with it.
         Some(LearntCut { cut, stale_from: cut.max(fence) })
     }
 
-    /// Takes the requests from `pos` up to `head` out of a buffer: nobody takes them up there any more.
+    /// Takes the requests from `pos` up to `head` out of a buffer: nobody takes them up there any more. Changes of the tree are
+    /// given up: another one came before them.
     pub(crate) fn collect(
         &mut self,
         ring: &RecordRing,
@@ -112,7 +116,7 @@ impl ClientOverlay {
         while pos < head {
             let record =
                 ring.read(region, pos, epoch).expect("it is written, and not yet used again");
-            if record.kind != RingRecordKind::Pad {
+            if !matches!(record.kind, RingRecordKind::Pad | RingRecordKind::Overlay) {
                 let mut payload = Vec::new(); // A change is not the hot path.
                 let whole = ring.payload(region, pos, epoch, &record, &mut payload);
                 assert!(whole, "a client's own buffer is its own");

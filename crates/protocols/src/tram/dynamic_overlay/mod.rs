@@ -4,7 +4,8 @@
 //! A client asks for another tree with [`Input::Overlay`](amcast_core::Input::Overlay). Its request `C` is multicast
 //! to all groups, as any message is: at the root, and down the present tree. `C_k` is the k-th of them; the tree that
 //! it brings has the number `k`, the configuration's has 0. A group is *in tree k* between `C_k` and `C_k+1` in
-//! its log. Three rules:
+//! its log. A change that is asked for in tree `k` is `C_k+1`, or is given up once its client learns of another `C_k+1`: of two
+//! changes that are asked for at one time, one is made. Three rules:
 //!
 //! 1. **A parent passes on by its log.** The messages in a group's log while it is in tree `k` go to its children in
 //!    tree `k`, `C_k+1` included, and to nobody else ([`OverlayChanges::reach_at`]).

@@ -12,7 +12,11 @@ fn world(overlay: &str) -> TramWorld {
 
 impl TramWorld {
     fn change(&mut self, parents: &[i64]) {
-        let client = self.config.cluster().client(0).index();
+        self.change_by(0, parents);
+    }
+
+    fn change_by(&mut self, client: usize, parents: &[i64]) {
+        let client = self.config.cluster().client(client).index();
         let overlay = Overlay::new(parents, parents.len()).unwrap();
         self.step(client, Input::Overlay(&overlay));
     }
@@ -53,6 +57,27 @@ fn messages_before_a_change_and_behind_it_are_ordered_once_and_alike() {
             assert_eq!(world.times(p, "tram-overlay-changed"), 4);
         }
     }
+}
+
+#[test]
+fn of_two_changes_that_are_asked_for_at_one_time_one_is_made_and_the_other_given_up() {
+    let mut world = world("-1,0,0");
+    world.change_by(0, &[2, 2, -1]);
+    world.change_by(1, &[1, -1, 1]);
+    world.run(200);
+    let changes = |world: &TramWorld| {
+        let replicas = (0..3).flat_map(|g| (0..3).map(move |r| (g, r)));
+        let times = replicas.map(|(g, r)| world.times(world.replica(g, r), "tram-overlay-changed"));
+        times.collect::<alloc::collections::BTreeSet<_>>()
+    };
+    assert_eq!(changes(&world), [1].into());
+    assert!(world.cast(&[0, 1, 2], b"by the tree in force"));
+    world.run(100);
+    assert_eq!(world.seqs(world.replica(2, 1)), [1]);
+    // Asked for in the tree in force, it is made.
+    world.change_by(1, &[1, -1, 1]);
+    world.run(100);
+    assert_eq!(changes(&world), [2].into());
 }
 
 #[test]
