@@ -18,7 +18,10 @@ use std::time::{Duration, Instant};
 const DYNAMIC: &str = "dynamic_overlay";
 
 /// How often the nodes are asked whether the change is in force.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// The same where that takes long.
+const LOOK_SELDOM: Duration = Duration::from_millis(200);
 
 /// How long a change may take until another node is asked for it, too: the first may have died with the request. A change
 /// that is made twice has the effect of one.
@@ -139,7 +142,7 @@ impl RunningCluster {
             return Ok(());
         }
         match seen.in_force() {
-            Ok(tree) => println!("{}", told(&tree)),
+            Ok(tree) => println!("{}", harmless_line(&told(&tree))),
             Err(why) => println!("{}", harmless_line(&why)),
         }
         Ok(())
@@ -167,16 +170,13 @@ impl RunningCluster {
             (tree.parents == parents).then_some(tree)
         };
         let begun = Instant::now();
-        if let Some(tree) = is_wanted(&self.ask()?) {
-            println!("{}\nit was in force already", told(&tree));
+        let before = self.settled(begun, patience)?;
+        if before.parents == parents {
+            println!("{}\nit was in force already", told(&before));
             return Ok(());
         }
-        let (mut ask_at, mut next) = (begun, 0);
+        let (mut ask_at, mut asked) = (begun, None);
         loop {
-            if Instant::now() >= ask_at {
-                next = self.request(&wanted, next)? + 1;
-                ask_at = Instant::now() + ASK_AGAIN;
-            }
             let seen = self.ask()?;
             if let Some(tree) = is_wanted(&seen) {
                 println!("{}\nin force after {} ms", told(&tree), begun.elapsed().as_millis());
@@ -186,19 +186,45 @@ impl RunningCluster {
             if begun.elapsed() >= patience {
                 return Err(Failure::Failed(late(&parents, &seen, patience)));
             }
-            std::thread::sleep(LOOK_EVERY);
+            // Once another change came first nobody asks again: that would undo it.
+            if Instant::now() >= ask_at && seen.latest() == before.number {
+                asked = self.request(&wanted, asked)?;
+                ask_at = Instant::now() + ASK_AGAIN;
+            }
+            std::thread::sleep(if begun.elapsed() < ASK_AGAIN { LOOK_EVERY } else { LOOK_SELDOM });
         }
     }
 
-    /// Has a node ask for the tree: the first that can, from the rank `from` on. Its rank.
-    fn request(&self, wanted: &Overlay, from: usize) -> Result<usize, Failure> {
-        let mut refusals = Vec::new();
+    /// The tree in force, once all shards have a majority that works and no change is under way: one that is asked for
+    /// before would hold back the commands of all who multicast through the same gateway.
+    fn settled(&self, begun: Instant, patience: Duration) -> Result<OverlayStatus, Failure> {
+        loop {
+            match self.ask()?.in_force() {
+                Ok(tree) => return Ok(tree),
+                Err(why) if begun.elapsed() >= patience => {
+                    return Err(Failure::Failed(format!(
+                        "the tree is not changed: {}",
+                        harmless_line(&why)
+                    )));
+                }
+                Err(_) => std::thread::sleep(LOOK_SELDOM),
+            }
+        }
+    }
+
+    /// Has a node ask for the tree: the first that can, behind the one that was asked before. Its rank.
+    fn request(&self, wanted: &Overlay, asked: Option<usize>) -> Result<Option<usize>, Failure> {
+        let (mut refusals, from) = (Vec::new(), asked.map_or(0, |rank| rank + 1));
         for rank in (from..from + self.nodes.len()).map(|rank| rank % self.nodes.len()) {
             match request_overlay(&self.nodes[rank], wanted) {
-                Ok(Ok(())) => return Ok(rank),
+                Ok(Ok(())) => return Ok(Some(rank)),
                 Ok(Err(why)) => refusals.push(format!("{}: {why}", node_name(rank))),
                 Err(e) => refusals.push(format!("{}: does not answer: {e}", node_name(rank))),
             }
+        }
+        if asked.is_some() {
+            // The first request may still be on its way.
+            return Ok(asked);
         }
         Err(Failure::Failed(format!(
             "no node can ask for the change; a node that serves clients can:\n{}",
@@ -226,8 +252,8 @@ fn late(parents: &str, seen: &TreesSeen, patience: Duration) -> String {
         Err(why) => why,
     };
     format!(
-        "the tree {parents} is asked for, and not in force after {} s: {}. It is lost only if the node that was \
-         asked has died; `amcast overlay show` tells when it is in force, and asking again does no harm",
+        "the tree {parents} is asked for, and not in force after {} s: {}. A change that another one overtook, or whose node \
+         has died, is given up; `amcast overlay show` tells which tree is in force",
         patience.as_secs(),
         harmless_line(&now)
     )
@@ -258,6 +284,11 @@ impl TreesSeen {
             works.filter_map(|r| Some((r.name.clone(), r.overlay.clone()?))).collect()
         };
         Self { groups: (0..shards).map(replicas).collect(), of }
+    }
+
+    /// The number of the latest tree that any of them goes by.
+    fn latest(&self) -> u32 {
+        self.groups.iter().flatten().map(|(_, tree)| tree.number).max().unwrap_or(0)
     }
 
     /// The tree that all replicas go by which answer and work, a majority of each group; or why none is that.

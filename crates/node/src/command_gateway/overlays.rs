@@ -122,7 +122,10 @@ impl GatewayLoop {
         }
         self.overlay = PresentOverlay { number, tree: tree.clone() };
         // Commands for one group alone wait in its own line in every tree, so they keep their order.
-        for job in self.waiting.take_all(|_| true) {
+        let mut jobs = self.waiting.take_all(|_| true);
+        // In each line the oldest is the first: its patience is over first.
+        jobs.sort_by_key(|job| job.since);
+        for job in jobs {
             self.waiting.push(self.overlay.tree.lca(job.dst), job);
         }
         true
