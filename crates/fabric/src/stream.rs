@@ -142,6 +142,15 @@ impl fmt::Debug for Incoming {
     }
 }
 
+/// The events that were taken in.
+#[derive(Clone, Copy)]
+struct DrainedEvents {
+    /// Whether there were any.
+    any: bool,
+    /// Whether none is left: else one of them may say that a write failed, and nothing may be sent that covers it.
+    all: bool,
+}
+
 impl FabricStream {
     /// Opens one end, with rings of so many bytes, a multiple of 8, for frames of at most `frame_bytes_max` bytes, which may
     /// be more than a ring has.
@@ -200,7 +209,9 @@ impl FabricStream {
         }
         let mut any = false;
         loop {
-            self.drain()?;
+            if !self.drain()?.all {
+                return Ok(true);
+            }
             self.fill();
             if !self.begin_write()? {
                 break;
@@ -222,8 +233,7 @@ impl FabricStream {
     }
 
     fn notify(&mut self, value: u64) -> Result<bool, StreamFault> {
-        self.drain()?;
-        Ok(self.endpoint.notify(value)?)
+        Ok(self.drain()?.all && self.endpoint.notify(value)?)
     }
 
     /// Moves frames that wait into the staging ring, as far as there is room.
@@ -266,11 +276,13 @@ impl FabricStream {
         Ok(true)
     }
 
-    /// Takes all events in; whether there were any.
-    fn drain(&mut self) -> Result<bool, StreamFault> {
+    /// Takes events in, all if there are not too many.
+    fn drain(&mut self) -> Result<DrainedEvents, StreamFault> {
         let mut any = false;
         for _ in 0..EVENTS_MAX {
-            let Some(event) = self.endpoint.poll()? else { break };
+            let Some(event) = self.endpoint.poll()? else {
+                return Ok(DrainedEvents { any, all: true });
+            };
             any = true;
             let out = &mut self.out;
             match event {
@@ -295,7 +307,7 @@ impl FabricStream {
                 FabricEvent::Failed(_, why) => return Err(why.into()),
             }
         }
-        Ok(any)
+        Ok(DrainedEvents { any, all: false })
     }
 
     /// Takes in what has landed, and gives each whole frame to `take`, which says whether it wants more. Whether there was
@@ -307,7 +319,7 @@ impl FabricStream {
         if !self.meets {
             return Ok(false);
         }
-        let any = self.drain()?;
+        let any = self.drain()?.any;
         let inward = &mut self.inward;
         while inward.taken < inward.landed {
             let word = slot(self.endpoint.landing(), inward.taken).load(Ordering::Acquire);

@@ -423,6 +423,7 @@ impl ClusterFile {
             return Err(ConfigError::Relation(why));
         }
         self.check_client_places(entry)?;
+        self.check_rdma_provider()?;
         let config = raw.check(entry.about().params)?;
         // Building one process of each role finds relations between parameters that do not hold.
         for pid in [config.cluster().pids().next(), config.cluster().pids().last()] {

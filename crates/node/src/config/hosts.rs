@@ -34,6 +34,19 @@ impl ClusterFile {
         })
     }
 
+    /// Refuses a provider of libfabric over which a permission that is taken away stays with its writer.
+    pub(super) fn check_rdma_provider(&self) -> Result<(), ConfigError> {
+        let Some(provider) = &self.rdma_provider else { return Ok(()) };
+        let core = provider.split(';').next().unwrap_or_default();
+        if !["shm", "udp", "sockets"].contains(&core) {
+            return Ok(());
+        }
+        Err(ConfigError::Relation(format!(
+            "rdma_provider = {provider}: over it a writer whose permission was taken away may hear nothing of that; give \
+             tcp, verbs or efa"
+        )))
+    }
+
     /// Checks that the gateway of each node has a client place, where the nodes cannot share them.
     pub(super) fn check_client_places(&self, entry: &dyn Entry) -> Result<(), ConfigError> {
         let several = self.is_on_several_hosts() || self.etcd.is_some();
@@ -76,5 +89,19 @@ mod tests {
         one.check(entry).unwrap();
         let missing = ClusterFile { id: None, ..file(apart, 3) };
         assert!(missing.check(entry).unwrap_err().to_string().contains("id is missing"));
+    }
+    #[test]
+    fn providers_over_which_a_permission_stays_with_its_writer_are_refused() {
+        let entry = amcast_protocols::catalog::find("tram").expect("it is there");
+        let checked = |provider: &str| {
+            let rdma_provider = Some(provider.to_string());
+            ClusterFile { protocol: entry.name().into(), rdma_provider, ..ClusterFile::default() }
+                .check(entry)
+        };
+        for provider in ["shm", "udp;ofi_rxd", "sockets"] {
+            let why = checked(provider).unwrap_err().to_string();
+            assert!(why.contains("give tcp, verbs or efa"), "{why}");
+        }
+        checked("tcp;ofi_rxm").unwrap();
     }
 }

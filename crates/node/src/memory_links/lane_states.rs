@@ -127,7 +127,11 @@ impl LaneStates {
 
     /// The connection to a node is gone.
     pub(super) fn disconnected(&mut self, node: usize) {
-        self.of[node].stage = LaneStage::Absent;
+        let lane = &mut self.of[node];
+        if matches!(lane.stage, LaneStage::Carries(_)) {
+            lane.failures = 0;
+        }
+        lane.stage = LaneStage::Absent;
     }
 
     /// A node whose lane is to be opened now.
