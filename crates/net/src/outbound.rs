@@ -34,6 +34,9 @@ const CROWDED_PART: usize = 4;
 /// How many bytes may wait at least, however low the rate is.
 const QUEUED_BYTES_MIN: usize = 256 << 10;
 
+/// How many probes and answers to probes wait in front of everything else, at most.
+const URGENT_MAX: usize = 256;
+
 /// How long to wait when the socket takes no more.
 const PAUSE: Duration = Duration::from_micros(200);
 
@@ -60,7 +63,9 @@ pub(crate) struct Outbound {
     begun: Vec<usize>,
     /// Full datagrams, each for a target.
     waiting: VecDeque<(usize, Vec<u8>)>,
-    /// Bytes of these.
+    /// How many of them are in front of what came before them: probes, and answers to probes.
+    urgent: usize,
+    /// Bytes of all that wait.
     waiting_bytes: usize,
     /// From how many of them on the protocol has no room.
     crowded_bytes: usize,
@@ -96,6 +101,7 @@ impl Outbound {
             sender,
             datagram_bytes: options.datagram_bytes,
             waiting_max,
+            urgent: 0,
             waiting_bytes: 0,
             crowded_bytes: waiting_max * options.datagram_bytes / CROWDED_PART,
             has_room: true,
@@ -192,15 +198,17 @@ impl Outbound {
 
     /// A datagram is complete, and is the next one that leaves. Those that ask who hears an address are few and small, and
     /// must not wait behind a load: unanswered, they would have each datagram sent to each process alone, and so make the
-    /// load many times as much. Where the queue is full it is lost: strangers who make up probes fill no memory.
+    /// load many times as much. Only so many are in front at a time: strangers who make up probes fill neither memory nor the queue.
     fn enqueue_first(&mut self, target: usize, mut datagram: Vec<u8>, told: &mut CarrierEvents) {
-        if self.waiting.len() >= self.waiting_max {
+        if self.urgent >= URGENT_MAX.min(self.waiting_max / 2) {
             told.counts.datagrams_dropped_full += 1;
             return self.spare.push(datagram);
         }
         complete(&mut datagram);
         self.waiting_bytes += datagram.len();
         self.waiting.push_front((target, datagram));
+        self.urgent += 1;
+        self.drop_surplus(told);
     }
 
     /// Tells a process that this one has started.
@@ -245,7 +253,11 @@ impl Outbound {
         if self.waiting.len() >= BATCH && self.blocked_until.is_none() {
             self.write_out(socket, told);
         }
-        // The latest is lost: what goes out is then at least whole from its beginning.
+        self.drop_surplus(told);
+    }
+
+    /// Where too many wait, the latest is lost: what goes out is then at least whole from its beginning.
+    fn drop_surplus(&mut self, told: &mut CarrierEvents) {
         while self.waiting.len() > self.waiting_max {
             if let Some((_, buffer)) = self.waiting.pop_back() {
                 told.counts.datagrams_dropped_full += 1;
@@ -377,6 +389,7 @@ impl Outbound {
     /// The first of what waits was sent, or cannot be.
     fn sent(&mut self, error: Option<Errno>, told: &mut CarrierEvents) {
         let Some((target, buffer)) = self.waiting.pop_front() else { return };
+        self.urgent = self.urgent.saturating_sub(1);
         self.waiting_bytes -= buffer.len();
         if let Some(pace) = &mut self.pace {
             pace.spend(buffer.len());
@@ -580,9 +593,15 @@ mod tests {
         let mut told = CarrierEvents::default();
         let probe = Probe { group: amcast_core::Gid(0), number: 7 };
         let echo = ProbeEcho { to: Pid(1), incarnation: 0, probe, is_urgent: true };
+        (0..100).for_each(|_| out.enqueue(0, vec![7; BYTES]));
         (0..1000).for_each(|_| out.echo(echo, &mut told));
-        assert_eq!((out.waiting.len(), told.counts.datagrams_dropped_full), (100, 900));
-        assert!(out.spare.len() <= 1, "its buffer is used again");
+        // Half of the queue is theirs at most, and leaves first.
+        assert_eq!((out.waiting.len(), told.counts.datagrams_dropped_full), (100, 50 + 950));
+        assert!(out.spare.len() <= 51, "buffers are used again");
+        (0..50).for_each(|_| out.sent(None, &mut told));
+        assert!(out.waiting.iter().all(|(target, _)| *target == 0));
+        out.echo(echo, &mut told);
+        assert_eq!(out.waiting[0].0, 1, "there is room for others");
     }
 
     #[test]
