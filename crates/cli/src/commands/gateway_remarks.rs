@@ -1,29 +1,28 @@
 //! The remarks of a cluster's gateways about it: what they alone know, as that they refuse writes.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How long a gateway may take to be reached, and for each part of its answer.
+/// How long a gateway may take to be reached, and to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long an answer may be, in bytes.
-const ANSWER_BYTES_MAX: u64 = 64 << 10;
+const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// The remarks of the gateways whose pages are served at these addresses, each once. One that does not answer says nothing
-/// here: its node's own line tells of it.
+/// The remarks of the gateways whose pages are served at these addresses, each once. All are asked at one time. One that does not
+/// answer says nothing here: its node's own line tells of it.
 pub(super) fn remarks<'a>(pages: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let pages: BTreeSet<&str> = pages.collect();
+    let answers: Vec<Option<String>> = std::thread::scope(|scope| {
+        let asked: Vec<_> = pages.iter().map(|page| scope.spawn(|| answer(page))).collect();
+        asked.into_iter().map(|answer| answer.join().expect("it does not panic")).collect()
+    });
     let mut all: Vec<String> = Vec::new();
-    let mut asked: Vec<&str> = Vec::new();
-    for page in pages {
-        if asked.contains(&page) {
-            continue;
-        }
-        asked.push(page);
-        for remark in answer(page).as_deref().map_or_else(Vec::new, of_answer) {
-            if !all.contains(&remark) {
-                all.push(remark);
-            }
+    for remark in answers.iter().flatten().flat_map(|answer| of_answer(answer)) {
+        if !all.contains(&remark) {
+            all.push(remark);
         }
     }
     all
@@ -32,14 +31,23 @@ pub(super) fn remarks<'a>(pages: impl Iterator<Item = &'a str>) -> Vec<String> {
 /// The answer of a gateway that is asked whether the cluster serves.
 fn answer(page: &str) -> Option<String> {
     let address = page.to_socket_addrs().ok()?.next()?;
+    let until = Instant::now() + PATIENCE;
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
     stream.set_write_timeout(Some(PATIENCE)).ok()?;
     let request =
         format!("GET /readyz/cluster HTTP/1.1\r\nhost: {page}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).ok()?;
-    let mut bytes = Vec::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    let (mut bytes, mut piece) = (Vec::new(), [0; 4096]);
+    while bytes.len() < ANSWER_BYTES_MAX {
+        let left = until.saturating_duration_since(Instant::now());
+        // Refused where nothing is left.
+        stream.set_read_timeout(Some(left)).ok()?;
+        match stream.read(&mut piece) {
+            Ok(0) => break,
+            Ok(count) => bytes.extend_from_slice(&piece[..count]),
+            Err(_) => return None,
+        }
+    }
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
