@@ -60,11 +60,12 @@ impl ClientOverlay {
         self.joined[group.index()].0 == self.number
     }
 
-    /// Asks for another tree.
+    /// Asks for another tree, in place of one that was asked for and is not written yet.
     pub(crate) fn ask(&mut self, mut record: RingRecord, overlay: &Overlay) {
         let payload = parents_of(overlay);
         record.bytes = payload.len() as u32;
         (record.kind, record.dst) = (RingRecordKind::Overlay, GroupSet::first(overlay.groups()));
+        self.stale.retain(|stale| stale.record.kind != RingRecordKind::Overlay);
         self.stale.push_back(StaleMessage { record, payload });
     }
 

@@ -81,6 +81,20 @@ fn of_two_changes_that_are_asked_for_at_one_time_one_is_made_and_the_other_given
 }
 
 #[test]
+fn a_client_whose_groups_do_not_answer_holds_one_change_of_many() {
+    let mut world = world("-1,0,0");
+    world.run(20);
+    let client = world.config.cluster().client(0).index();
+    let backlog = |world: &TramWorld| world.processes[client].protocol.status().backlog;
+    (0..3).for_each(|r| world.crash(world.replica(0, r)));
+    // Requests fill its buffer at the root, where nobody takes them up.
+    while world.cast(&[0, 1, 2], &[7; 3]) {}
+    let before = backlog(&world);
+    (0..100).for_each(|_| world.change(&[2, 2, -1]));
+    assert!(before > 0 && backlog(&world) <= before + 1, "{before}, {}", backlog(&world));
+}
+
+#[test]
 fn a_replica_that_lost_its_memory_goes_by_the_tree_it_is_given() {
     let mut world = world("-1,0,0");
     world.change(&[2, 2, -1]);
