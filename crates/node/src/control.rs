@@ -8,7 +8,7 @@
 //!                                  says itself where it ends; or: no REASON\n
 //! resume NUMBER OFFSET\n       ->  ok\n and the rest of that state, from this byte on, after a connection
 //!                                  broke; or: no REASON\n
-//! overlay -1,0,0\n             ->  ok\n once another tree of the groups is asked for; or: no REASON\n
+//! overlay NUMBER -1,0,0\n      ->  ok\n once this tree of the groups is asked for behind that one; or: later REASON\n, no REASON\n
 //! ```
 
 use crate::config::HostPlacement;
@@ -401,13 +401,13 @@ fn answer(connection: &Arc<ControlStream>, of: &LoopHandle) -> io::Result<()> {
                 _ => writeln!(stream, "no sense in that: resume NUMBER OFFSET"),
             }
         }
-        Some("overlay") => match of.overlays.ask(words.next().unwrap_or_default()) {
-            Ok(()) => writeln!(stream, "ok"),
-            Err(why) => writeln!(stream, "no {why}"),
-        },
+        Some("overlay") => {
+            let mut word = || words.next().unwrap_or_default();
+            writeln!(stream, "{}", of.overlays.ask(word(), word()))
+        }
         _ => writeln!(
             stream,
-            "no such request: status, state P0 P1 .. [view V], resume NUMBER OFFSET, overlay -1,0,0"
+            "no such request: status, state P0 P1 .. [view V], resume NUMBER OFFSET, overlay NUMBER -1,0,0"
         ),
     }
 }

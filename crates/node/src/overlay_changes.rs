@@ -2,7 +2,8 @@
 //! its process, which has a process of the protocol that multicasts.
 //!
 //! ```text
-//! overlay -1,0,0\n  ->  ok\n once the protocol is asked for that tree, or: no REASON\n
+//! overlay NUMBER -1,0,0\n  ->  ok\n once the protocol is asked for that tree behind the one of this number;
+//!                               or: no REASON\n, later REASON\n if the same may succeed soon
 //! ```
 //! The order of the groups decides when the change takes effect; the status of the replicas tells ([`OverlayStatus`]).
 
@@ -44,13 +45,24 @@ impl OverlayRequester {
         *self.locked() = Arc::downgrade(gateway);
     }
 
-    /// Has the gateway ask for the tree with these parents.
-    pub(crate) fn ask(&self, parents: &str) -> Result<(), String> {
-        let tree = parse(parents)?;
-        let gateway = self.locked().upgrade();
-        let gateway =
-            gateway.ok_or("this node serves no clients, and only who serves clients multicasts")?;
-        gateway.change_overlay(tree).map_err(|e| e.to_string())
+    /// Has the gateway ask for the tree with these parents, behind the one of number `behind`. Gives the answer to the request.
+    pub(crate) fn ask(&self, behind: &str, parents: &str) -> String {
+        let asked = behind
+            .parse()
+            .map_err(|_| format!("no sense in that: overlay 0 -1,0,0, not {behind:?}"));
+        let asked = asked.and_then(|behind: u32| Ok((behind, parse(parents)?)));
+        let (behind, tree) = match asked {
+            Ok(asked) => asked,
+            Err(why) => return format!("no {why}"),
+        };
+        let Some(gateway) = self.locked().upgrade() else {
+            return "no this node serves no clients: it has no gateway, which multicasts the change".to_string();
+        };
+        match gateway.change_overlay(behind, tree) {
+            Ok(()) => "ok".to_string(),
+            Err(why) if why.may_pass() => format!("later {why}"),
+            Err(why) => format!("no {why}"),
+        }
     }
 }
 
@@ -58,24 +70,36 @@ impl OverlayRequester {
 fn parse(parents: &str) -> Result<Overlay, String> {
     let numbers: Result<Vec<i64>, _> = parents.split(',').map(str::parse).collect();
     let numbers =
-        numbers.map_err(|_| format!("no sense in that: overlay -1,0,0, not {parents:?}"))?;
+        numbers.map_err(|_| format!("no sense in that: overlay 0 -1,0,0, not {parents:?}"))?;
     Overlay::new(&numbers, numbers.len()).map_err(|e| e.to_string())
 }
 
-/// Asks the node at `at` to have the tree changed. The inner error is the node's refusal.
+/// The answer of a node that is asked for another tree.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum OverlayAnswer {
+    /// Its gateway asks for it.
+    Asked,
+    /// It does not, and may soon, for this reason.
+    Later(String),
+    /// It does not, for this reason.
+    Refused(String),
+}
+
+/// Asks the node at `at` to have the tree changed to `to`, behind the one of number `behind`.
 ///
 /// # Errors
 /// When the node does not run, does not answer in time, or does not know the cluster's secret as it is known here.
-pub fn request_overlay(at: &NodeAddress, to: &Overlay) -> io::Result<Result<(), String>> {
+pub fn request_overlay(at: &NodeAddress, behind: u32, to: &Overlay) -> io::Result<OverlayAnswer> {
     let stream = at.connect()?;
     stream.set_write_timeout(ANSWER_TIMEOUT)?;
-    (&stream).write_all(format!("overlay {to}\n").as_bytes())?;
+    (&stream).write_all(format!("overlay {behind} {to}\n").as_bytes())?;
     let answer = stream.line(LINE_BYTES_MAX, Instant::now() + ANSWER_TIMEOUT)?;
-    Ok(match answer.strip_prefix("no ") {
-        _ if answer == "ok" => Ok(()),
-        Some(why) => Err(why.to_string()),
+    Ok(match answer.split_once(' ') {
+        _ if answer == "ok" => OverlayAnswer::Asked,
+        Some(("later", why)) => OverlayAnswer::Later(why.to_string()),
+        Some(("no", why)) => OverlayAnswer::Refused(why.to_string()),
         // A node of an earlier version.
-        None => Err(answer),
+        _ => OverlayAnswer::Refused(answer),
     })
 }
 
@@ -87,12 +111,14 @@ mod tests {
     fn a_node_without_a_gateway_and_a_list_that_is_no_tree_are_refused() {
         let _limit = amcast_test_policy::time_limit();
         let requester = OverlayRequester::default();
-        let refused = |parents: &str| requester.ask(parents).expect_err("nobody can multicast it");
-        assert!(refused("-1,0,0").contains("serves no clients"));
+        let refused = |parents: &str| requester.ask("0", parents);
+        assert!(refused("-1,0,0").starts_with("no this node serves no clients"));
+        assert!(requester.ask("-1,0,0", "").starts_with("no no sense in that"), "without a number");
         for (wrong, says) in
             [("-1,x", "no sense"), ("", "no sense"), ("0,1", "roots"), ("-1,7", "group 1")]
         {
-            assert!(refused(wrong).contains(says), "{wrong}: {}", refused(wrong));
+            let answer = refused(wrong);
+            assert!(answer.starts_with("no ") && answer.contains(says), "{wrong}: {answer}");
         }
     }
 }

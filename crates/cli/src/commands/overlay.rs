@@ -8,7 +8,7 @@ use amcast_node::cluster_dir::ClusterDir;
 use amcast_node::config::{ClusterFile, node_name};
 use amcast_node::control::{NodeStatus, statuses_of};
 use amcast_node::node_address::NodeAddress;
-use amcast_node::overlay_changes::{OverlayStatus, request_overlay};
+use amcast_node::overlay_changes::{OverlayAnswer, OverlayStatus, request_overlay};
 use amcast_protocols::catalog::CATALOG;
 use serde_json::json;
 use std::path::PathBuf;
@@ -165,10 +165,6 @@ impl RunningCluster {
         self.require_dynamic()?;
         let wanted = self.parse(tree)?;
         let parents = wanted.to_string();
-        let is_wanted = |seen: &TreesSeen| {
-            let tree = seen.in_force().ok()?;
-            (tree.parents == parents).then_some(tree)
-        };
         let begun = Instant::now();
         let before = self.settled(begun, patience)?;
         if before.parents == parents {
@@ -178,18 +174,23 @@ impl RunningCluster {
         let (mut ask_at, mut asked) = (begun, None);
         loop {
             let seen = self.ask()?;
-            if let Some(tree) = is_wanted(&seen) {
-                println!("{}\nin force after {} ms", told(&tree), begun.elapsed().as_millis());
-                self.remind(&wanted);
-                return Ok(());
+            match seen.in_force() {
+                Ok(tree) if tree.parents == parents => {
+                    println!("{}\nin force after {} ms", told(&tree), begun.elapsed().as_millis());
+                    self.remind(&wanted);
+                    return Ok(());
+                }
+                Ok(tree) if tree.number > before.number => {
+                    return Err(Failure::Failed(overtaken(&parents, &tree)));
+                }
+                _ if begun.elapsed() >= patience => {
+                    return Err(Failure::Failed(late(&parents, &seen, patience)));
+                }
+                _ => {}
             }
-            if begun.elapsed() >= patience {
-                return Err(Failure::Failed(late(&parents, &seen, patience)));
-            }
-            // Once another change came first nobody asks again: that would undo it.
             if Instant::now() >= ask_at && seen.latest() == before.number {
-                asked = self.request(&wanted, asked)?;
-                ask_at = Instant::now() + ASK_AGAIN;
+                asked = self.request((before.number, &wanted), asked)?;
+                ask_at = Instant::now() + if asked.is_some() { ASK_AGAIN } else { LOOK_SELDOM };
             }
             std::thread::sleep(if begun.elapsed() < ASK_AGAIN { LOOK_EVERY } else { LOOK_SELDOM });
         }
@@ -212,17 +213,28 @@ impl RunningCluster {
         }
     }
 
-    /// Has a node ask for the tree: the first that can, behind the one that was asked before. Its rank.
-    fn request(&self, wanted: &Overlay, asked: Option<usize>) -> Result<Option<usize>, Failure> {
-        let (mut refusals, from) = (Vec::new(), asked.map_or(0, |rank| rank + 1));
+    /// Has a node ask for the tree behind the one of this number: the first that can, behind the one that was asked before. The
+    /// rank of the latest that asks; none if each may do so later.
+    fn request(
+        &self,
+        (behind, wanted): (u32, &Overlay),
+        asked: Option<usize>,
+    ) -> Result<Option<usize>, Failure> {
+        let (mut refusals, mut may_pass) = (Vec::new(), false);
+        let from = asked.map_or(0, |rank| rank + 1);
         for rank in (from..from + self.nodes.len()).map(|rank| rank % self.nodes.len()) {
-            match request_overlay(&self.nodes[rank], wanted) {
-                Ok(Ok(())) => return Ok(Some(rank)),
-                Ok(Err(why)) => refusals.push(format!("{}: {why}", node_name(rank))),
-                Err(e) => refusals.push(format!("{}: does not answer: {e}", node_name(rank))),
-            }
+            let why = match request_overlay(&self.nodes[rank], behind, wanted) {
+                Ok(OverlayAnswer::Asked) => return Ok(Some(rank)),
+                Ok(OverlayAnswer::Later(why)) => {
+                    may_pass = true;
+                    why
+                }
+                Ok(OverlayAnswer::Refused(why)) => why,
+                Err(e) => format!("does not answer: {e}"),
+            };
+            refusals.push(format!("{}: {why}", node_name(rank)));
         }
-        if asked.is_some() {
+        if asked.is_some() || may_pass {
             // The first request may still be on its way.
             return Ok(asked);
         }
@@ -245,15 +257,22 @@ impl RunningCluster {
     }
 }
 
+/// The error of a change that another one overtook.
+fn overtaken(parents: &str, now: &OverlayStatus) -> String {
+    format!(
+        "another change was made: in force is {}, and {parents} is not asked for any more",
+        harmless_line(&told(now))
+    )
+}
+
 /// The error of a change that is not in force in time.
 fn late(parents: &str, seen: &TreesSeen, patience: Duration) -> String {
     let now = match seen.in_force() {
-        Ok(tree) => format!("in force is {} (another change was made?)", told(&tree)),
+        Ok(tree) => format!("in force is {}", told(&tree)),
         Err(why) => why,
     };
     format!(
-        "the tree {parents} is asked for, and not in force after {} s: {}. A change that another one overtook, or whose node \
-         has died, is given up; `amcast overlay show` tells which tree is in force",
+        "the tree {parents} is not in force after {} s: {}. It may still come into force: `amcast overlay show` tells when it is",
         patience.as_secs(),
         harmless_line(&now)
     )

@@ -1,4 +1,4 @@
-//! The tree of the shards is changed on a running cluster, under load, and nodes are killed afterwards: the node that
+//! The tree of the shards is changed on a running cluster, under load, and nodes are killed meanwhile: the node that
 //! starts again goes by the tree in force.
 
 use crate::alone;
@@ -92,6 +92,22 @@ fn change(up: &UpCluster, load: &ClientLoad, tree: &str) -> [Time; 4] {
     [begun.0, over.0, begun.1, over.1]
 }
 
+/// Has two operators ask for different trees at one time: each gets its tree, one after the other, or hears which one is in force.
+fn two_operators(up: &UpCluster) {
+    let trees = ["2,2,-1", "1,-1,1"];
+    let outputs = std::thread::scope(|scope| {
+        let set = |tree| scope.spawn(move || overlay(up, &["set", tree, "--wait", "2"]));
+        trees.map(set).map(|set| set.join().expect("it does not panic"))
+    });
+    let (number, parents, _) = in_force(up);
+    let made = outputs.iter().filter(|output| output.status.success()).count();
+    assert_eq!(number, 4 + made as u64, "{outputs:?}");
+    assert!(made >= 1 && trees.contains(&&*parents), "{parents}: {outputs:?}");
+    for output in outputs.iter().filter(|output| !output.status.success()) {
+        assert!(errors(output).contains(&format!("in force is {parents}")), "{output:?}");
+    }
+}
+
 #[test]
 fn commands_are_linearizable_while_the_tree_changes_and_a_node_that_returns_has_the_one_in_force() {
     let (_turn, _limit) = alone();
@@ -122,9 +138,17 @@ fn commands_are_linearizable_while_the_tree_changes_and_a_node_that_returns_has_
             std::thread::sleep(PEACE);
         }
         events.push(("the third change", change(&up, load, "-1,2,0")));
+        // The node that is asked first dies about then.
+        let before = std::thread::scope(|scope| {
+            let kill = scope.spawn(|| up.kill(0));
+            events.push(("a change while a node is killed", change(&up, load, "-1,0,0")));
+            kill.join().expect("it does not panic")
+        });
+        up.wait_for_return(0, before);
         load.wait_for_answers(400);
     });
-    assert_eq!(in_force(&up), (3, "-1,2,0".to_string(), 9));
+    assert_eq!(in_force(&up), (4, "-1,0,0".to_string(), 9));
+    two_operators(&up);
     assert_eq!(up.stop(), Some(0));
     let all = deliveries(&record);
     for (event, [.., begun, over]) in &events {

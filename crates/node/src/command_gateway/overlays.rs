@@ -4,7 +4,7 @@
 use super::{CommandGateway, GatewayLoop};
 use amcast_core::{Config, Entry, Overlay, Time};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Requests that the loop has not taken yet, at most; more are refused.
@@ -22,8 +22,19 @@ pub enum OverlayRefusal {
         /// Groups of the cluster.
         groups: usize,
     },
+    /// Another change came first: the tree in force has this number.
+    Overtaken(u32),
+    /// This gateway knows only the tree of this number yet.
+    Behind(u32),
     /// Other requests wait, or the gateway stops.
     Busy,
+}
+
+impl OverlayRefusal {
+    /// Whether the same may succeed soon.
+    pub(crate) const fn may_pass(self) -> bool {
+        matches!(self, Self::Behind(_) | Self::Busy)
+    }
 }
 
 impl fmt::Display for OverlayRefusal {
@@ -33,6 +44,16 @@ impl fmt::Display for OverlayRefusal {
             Self::Groups { given, groups } => {
                 write!(f, "the tree is over {given} groups, and the cluster has {groups}")
             }
+            Self::Overtaken(number) => {
+                write!(
+                    f,
+                    "another change came first: {number} changes have led to the tree in force"
+                )
+            }
+            Self::Behind(number) => write!(
+                f,
+                "the gateway of this node does not know the tree in force yet, and goes by the one after {number} changes"
+            ),
             Self::Busy => f.write_str("the gateway of this node is busy or stops: ask again"),
         }
     }
@@ -47,34 +68,43 @@ pub(super) struct OverlayRequests {
     groups: Option<usize>,
     /// Whether there are any: the loop looks at this alone in each round, and at the lock seldom.
     are_there: AtomicBool,
-    trees: Mutex<Vec<Overlay>>,
+    /// The number of the tree that the loop knows.
+    known: AtomicU32,
+    /// Each with the number of the tree that it is to follow.
+    trees: Mutex<Vec<(u32, Overlay)>>,
 }
 
 impl OverlayRequests {
     pub(super) fn of(entry: &dyn Entry, config: &Config) -> Self {
         let groups = entry.has_dynamic_overlay(config).then(|| config.cluster().groups());
-        Self { groups, are_there: AtomicBool::new(false), trees: Mutex::default() }
+        Self { groups, ..Self::default() }
     }
 
-    fn trees(&self) -> MutexGuard<'_, Vec<Overlay>> {
+    fn trees(&self) -> MutexGuard<'_, Vec<(u32, Overlay)>> {
         self.trees.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, to: Overlay) -> Result<(), OverlayRefusal> {
+    fn put(&self, behind: u32, to: Overlay) -> Result<(), OverlayRefusal> {
         let groups = self.groups.ok_or(OverlayRefusal::Fixed)?;
         if to.groups() != groups {
             return Err(OverlayRefusal::Groups { given: to.groups(), groups });
+        }
+        let known = self.known.load(Ordering::Acquire);
+        match behind.cmp(&known) {
+            std::cmp::Ordering::Less => return Err(OverlayRefusal::Overtaken(known)),
+            std::cmp::Ordering::Equal => {}
+            std::cmp::Ordering::Greater => return Err(OverlayRefusal::Behind(known)),
         }
         let mut trees = self.trees();
         if trees.len() >= REQUESTS_MAX {
             return Err(OverlayRefusal::Busy);
         }
-        trees.push(to);
+        trees.push((behind, to));
         self.are_there.store(true, Ordering::Release);
         Ok(())
     }
 
-    fn take(&self) -> Vec<Overlay> {
+    fn take(&self) -> Vec<(u32, Overlay)> {
         match self.are_there.swap(false, Ordering::AcqRel) {
             true => std::mem::take(&mut self.trees()),
             false => Vec::new(),
@@ -96,16 +126,18 @@ impl PresentOverlay {
 }
 
 impl CommandGateway {
-    /// Has the protocol change the tree of the groups. Returns at once: the change is a message to all groups, and
-    /// takes effect in each when that is delivered there.
+    /// Has the protocol change the tree of the groups, behind the one of number `behind`: if another change comes first this
+    /// one is given up. Returns at once: the change is a message to all groups, and takes effect in each when that is
+    /// delivered there.
     ///
     /// # Errors
-    /// When the tree cannot be changed, is over another number of groups, or the gateway takes no requests now.
-    pub fn change_overlay(&self, to: Overlay) -> Result<(), OverlayRefusal> {
+    /// When the tree cannot be changed, is over another number of groups, is not the one of that number here, or the gateway
+    /// takes no requests now.
+    pub fn change_overlay(&self, behind: u32, to: Overlay) -> Result<(), OverlayRefusal> {
         if !self.is_serving() {
             return Err(OverlayRefusal::Busy);
         }
-        self.shared.overlays.put(to)?;
+        self.shared.overlays.put(behind, to)?;
         self.flush();
         Ok(())
     }
@@ -115,11 +147,17 @@ impl GatewayLoop {
     /// Asks for the trees that others want, and follows the tree in force. Says whether there was anything to do.
     pub(super) fn follow_overlay(&mut self, now: Time) -> bool {
         let asked = self.shared.overlays.take();
-        asked.iter().for_each(|to| self.transport.change_overlay(now, to));
+        for (behind, to) in &asked {
+            // Between the request and this another change may come.
+            if self.transport.overlay().is_some_and(|(number, _)| number == *behind) {
+                self.transport.change_overlay(now, to);
+            }
+        }
         let Some((number, tree)) = self.transport.overlay() else { return !asked.is_empty() };
         if number == self.overlay.number {
             return !asked.is_empty();
         }
+        self.shared.overlays.known.store(number, Ordering::Release);
         self.overlay = PresentOverlay { number, tree: tree.clone() };
         // Commands for one group alone wait in its own line in every tree, so they keep their order.
         let mut jobs = self.waiting.take_all(|_| true);
@@ -150,7 +188,7 @@ mod tests {
         let tree = |groups| Overlay::depth(groups);
         for entry in catalog::CATALOG {
             let fixed = requests(entry.name(), None);
-            assert_eq!(fixed.put(tree(3)), Err(OverlayRefusal::Fixed), "{}", entry.name());
+            assert_eq!(fixed.put(0, tree(3)), Err(OverlayRefusal::Fixed), "{}", entry.name());
         }
         let able = |entry: &&&dyn Entry| {
             entry.about().params.iter().any(|param| param.name == "dynamic_overlay")
@@ -158,13 +196,19 @@ mod tests {
         let able = catalog::CATALOG.iter().find(able).expect("one has such trees").name();
         let requests = requests(able, Some("1"));
         let wrong = OverlayRefusal::Groups { given: 2, groups: 3 };
-        assert_eq!(requests.put(tree(2)), Err(wrong));
+        assert_eq!(requests.put(0, tree(2)), Err(wrong));
         assert_eq!(requests.take(), []);
         for _ in 0..REQUESTS_MAX {
-            assert_eq!(requests.put(tree(3)), Ok(()));
+            assert_eq!(requests.put(0, tree(3)), Ok(()));
         }
-        assert_eq!(requests.put(tree(3)), Err(OverlayRefusal::Busy));
+        assert_eq!(requests.put(0, tree(3)), Err(OverlayRefusal::Busy));
         assert_eq!(requests.take().len(), REQUESTS_MAX);
-        assert_eq!((requests.take(), requests.put(tree(3))), (Vec::new(), Ok(())));
+        assert_eq!(requests.put(1, tree(3)), Err(OverlayRefusal::Behind(0)));
+        requests.known.store(2, Ordering::Release);
+        assert_eq!(requests.put(1, tree(3)), Err(OverlayRefusal::Overtaken(2)));
+        assert_eq!(requests.put(2, tree(3)), Ok(()));
+        assert_eq!(requests.take(), [(2, tree(3))]);
+        requests.known.store(0, Ordering::Release);
+        assert_eq!((requests.take(), requests.put(0, tree(3))), (Vec::new(), Ok(())));
     }
 }
