@@ -499,8 +499,12 @@ impl FabricEndpoint {
         if self.peer.is_some() || !is_alike {
             return Err(FabricError::Peer);
         }
-        // SAFETY: the object is open, and the name is as long as one of its provider, and of the same family.
-        done(unsafe { amcast_fabric_meet(raw, peer.name.as_ptr(), peer.token) })?;
+        // Names of some providers are text, which is read up to its zero byte.
+        let mut name = [0; NAME_BYTES_MAX + 1];
+        name[..peer.name.len()].copy_from_slice(&peer.name);
+        // SAFETY: the object is open. The name is as long as one of its provider, and of the same family; a zero byte is behind it,
+        // since an own name has at most so many bytes, too.
+        done(unsafe { amcast_fabric_meet(raw, name.as_ptr(), peer.token) })?;
         self.peer = Some(peer);
         Ok(())
     }
