@@ -14,13 +14,13 @@ pub(crate) type Str = Vec<u8>;
 /// Up to so many members a collection keeps the order of insertion and is scanned in one step.
 pub(crate) const SMALL: usize = 128;
 
-/// The value of a key. Collections are never empty.
+/// The value of a key. Collections are never empty; they are boxed, so that a key with a string takes less.
 #[derive(Clone, Debug)]
 pub(crate) enum Data {
     Str(Str),
-    List(List),
-    Hash(Hash),
-    Set(Set),
+    List(Box<List>),
+    Hash(Box<Hash>),
+    Set(Box<Set>),
     Sorted(Box<Sorted>),
 }
 

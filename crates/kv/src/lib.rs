@@ -17,9 +17,12 @@ pub mod commands;
 mod data;
 mod digest;
 mod glob;
+mod key_name;
+mod lazy_free;
 mod long_double;
 mod measured;
 pub mod number;
+mod ordered_hash_table;
 pub mod partitions;
 pub mod process;
 #[cfg(test)]
@@ -179,6 +182,10 @@ impl Context<'_> {
 
     pub(crate) fn put(&mut self, key: &[u8], data: Data, deadline_ms: u64) {
         self.store(key).put(key, data, deadline_ms);
+    }
+
+    pub(crate) fn put_str(&mut self, key: &[u8], value: &[u8], deadline_ms: u64) {
+        self.store(key).put_str(key, value, deadline_ms);
     }
 
     pub(crate) fn delete(&mut self, key: &[u8]) -> bool {

@@ -219,16 +219,20 @@ fn read_data(from: &mut StreamReader<'_>) -> Result<Data, Corrupt> {
     }
     Ok(match kind {
         LIST => {
-            Data::List((0..len).map(|_| Ok(from.bytes()?.into())).collect::<Result<List, _>>()?)
+            let list: Result<List, _> = (0..len).map(|_| Ok(from.bytes()?.into())).collect();
+            Data::List(list?.into())
         }
         HASH => {
             let mut hash = Hash::default();
             for _ in 0..len {
                 hash.set(&from.bytes()?, from.bytes()?.into());
             }
-            Data::Hash(hash)
+            Data::Hash(hash.into())
         }
-        SET => Data::Set((0..len).map(|_| Ok(from.bytes()?.into())).collect::<Result<Set, _>>()?),
+        SET => {
+            let set: Result<Set, _> = (0..len).map(|_| Ok(from.bytes()?.into())).collect();
+            Data::Set(set?.into())
+        }
         SORTED => {
             let mut sorted = Sorted::default();
             for _ in 0..len {

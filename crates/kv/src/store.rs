@@ -2,6 +2,9 @@
 
 use super::Partitions;
 use super::data::{Data, DataKind};
+pub(crate) use super::key_name::KeyName;
+use super::lazy_free::lazy_free;
+use super::ordered_hash_table::OrderedHashTable;
 use super::reply::RedisError;
 use super::usage::Usage;
 use super::walk::Walk;
@@ -10,8 +13,6 @@ use amcast_smr::hash::HashSeed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Range};
 use std::sync::Arc;
-
-pub(crate) type KeyName = Arc<[u8]>;
 
 /// The deadline of a key that does not expire.
 pub(crate) const NEVER_MS: u64 = u64::MAX;
@@ -54,15 +55,85 @@ impl KeyEntry {
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     first: KeyEntry,
-    rest: Vec<KeyEntry>,
+    collisions: Option<Box<Collisions>>,
+}
+
+/// Further keys of a hash.
+#[derive(Clone, Default, Debug)]
+struct Collisions {
+    entries: Vec<KeyEntry>,
 }
 
 impl Bucket {
-    pub(super) fn iter(&self) -> impl Iterator<Item = &KeyEntry> {
-        std::iter::once(&self.first).chain(&self.rest)
+    const fn new(first: KeyEntry) -> Self {
+        Self { first, collisions: None }
     }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &KeyEntry> {
+        let rest = self.collisions.iter().flat_map(|rest| &rest.entries);
+        std::iter::once(&self.first).chain(rest)
+    }
+
     fn iter_mut(&mut self) -> impl Iterator<Item = &mut KeyEntry> {
-        std::iter::once(&mut self.first).chain(&mut self.rest)
+        let rest = self.collisions.iter_mut().flat_map(|rest| &mut rest.entries);
+        std::iter::once(&mut self.first).chain(rest)
+    }
+
+    fn find(&self, key: &[u8]) -> Option<&KeyEntry> {
+        self.iter().find(|e| *e.key == *key)
+    }
+
+    fn find_mut(&mut self, key: &[u8]) -> Option<&mut KeyEntry> {
+        if self.collisions.is_none() {
+            return Some(&mut self.first).filter(|e| *e.key == *key);
+        }
+        self.iter_mut().find(|e| *e.key == *key)
+    }
+
+    fn push(&mut self, entry: KeyEntry) {
+        self.collisions.get_or_insert_default().entries.push(entry);
+    }
+
+    /// Takes out the entry at `i` of a bucket that has more than this one.
+    fn swap_remove(&mut self, i: usize) -> Option<KeyEntry> {
+        let rest = &mut self.collisions.as_mut()?.entries;
+        let entry = rest.swap_remove(i.saturating_sub(1));
+        if rest.is_empty() {
+            self.collisions = None;
+        }
+        Some(if i == 0 { std::mem::replace(&mut self.first, entry) } else { entry })
+    }
+}
+
+/// A value to put under a key.
+enum NewValue<'a> {
+    Data(Data),
+    /// A string, which may be copied to where another one was.
+    Str(&'a [u8]),
+}
+
+/// So many bytes, and an eighth of its length, may a string leave unused of the buffer that it is copied to.
+const SPARE_BYTES: usize = 16;
+
+impl NewValue<'_> {
+    fn into_data(self) -> Data {
+        match self {
+            Self::Data(data) => data,
+            Self::Str(bytes) => Data::Str(bytes.to_vec()),
+        }
+    }
+
+    /// Takes the place of a value.
+    fn replace(self, old: &mut Data) {
+        if let (Self::Str(bytes), Data::Str(buffer)) = (&self, &mut *old) {
+            let room = buffer.capacity();
+            if (bytes.len()..=bytes.len() + bytes.len() / 8 + SPARE_BYTES).contains(&room) {
+                buffer.clear();
+                buffer.extend_from_slice(bytes);
+                return;
+            }
+        }
+        *old = self.into_data();
     }
 }
 
@@ -97,17 +168,17 @@ pub(super) struct StoreSnapshot {
     pub(super) head: Option<(Arc<Partitions>, MoveProgress, u64)>,
     pub(super) seed: HashSeed,
     /// Over the entries; none once all were given.
-    pub(super) entries: Option<Walk<u64, Bucket>>,
+    pub(super) entries: Option<Walk<OrderedHashTable<Bucket>>>,
     /// The entry in its bucket that is being given, and how much of it was: bytes or elements;
     /// none if not even its head was.
     pub(super) within: (usize, Option<usize>),
     /// Over the marks, in the same way.
-    pub(super) marks: Option<Walk<KeyName, AbsentKeyWatch>>,
+    pub(super) marks: Option<Walk<BTreeMap<KeyName, AbsentKeyWatch>>>,
 }
 
 /// A snapshot, with the entries and marks of its store as they are now.
 pub(super) type OpenSnapshot<'a> =
-    (&'a mut StoreSnapshot, &'a BTreeMap<u64, Bucket>, &'a BTreeMap<KeyName, AbsentKeyWatch>);
+    (&'a mut StoreSnapshot, &'a OrderedHashTable<Bucket>, &'a BTreeMap<KeyName, AbsentKeyWatch>);
 
 /// All keys of one shard, in the order of their hashes: this order is the same on all replicas, for
 /// any order of creation of the keys, so a scan may continue at another replica.
@@ -123,7 +194,7 @@ pub struct Store {
     pub(crate) now_ms: u64,
     /// The running command's position: the version of what it changes.
     pub(crate) version: u64,
-    by_hash: BTreeMap<u64, Bucket>,
+    by_hash: OrderedHashTable<Bucket>,
     by_key: BTreeSet<KeyName>,
     by_deadline: BTreeSet<(u64, KeyName)>,
     marks: BTreeMap<KeyName, AbsentKeyWatch>,
@@ -142,7 +213,7 @@ impl Store {
             moved: MoveProgress::Below(0),
             now_ms: 0,
             version: 0,
-            by_hash: BTreeMap::new(),
+            by_hash: OrderedHashTable::new(),
             by_key: BTreeSet::new(),
             by_deadline: BTreeSet::new(),
             marks: BTreeMap::new(),
@@ -230,8 +301,8 @@ impl Store {
 
     /// The deadline of a key that is held, whether it is over or not.
     pub(super) fn deadline_ms(&self, key: &[u8]) -> Option<u64> {
-        let bucket = self.by_hash.get(&self.hash(key))?;
-        bucket.iter().find(|e| *e.key == *key).map(|e| e.deadline_ms)
+        let bucket = self.by_hash.get(self.hash(key))?;
+        bucket.find(key).map(|e| e.deadline_ms)
     }
 
     /// Whether a key, or what is remembered of a watched one, has a deadline among these.
@@ -248,8 +319,8 @@ impl Store {
     }
 
     pub(crate) fn find(&self, key: &[u8]) -> Option<&KeyEntry> {
-        let bucket = self.by_hash.get(&self.hash(key))?;
-        let entry = bucket.iter().find(|e| *e.key == *key)?;
+        let bucket = self.by_hash.get(self.hash(key))?;
+        let entry = bucket.find(key)?;
         (entry.deadline_ms >= self.now_ms).then_some(entry)
     }
 
@@ -261,14 +332,14 @@ impl Store {
         }
         self.keep(hash);
         self.lent = Some(hash);
-        let bucket = self.by_hash.get_mut(&hash)?;
-        let entry = bucket.iter_mut().find(|e| *e.key == *key)?;
+        let bucket = self.by_hash.get_mut(hash)?;
+        let entry = bucket.find_mut(key)?;
         (entry.deadline_ms >= self.now_ms).then_some(entry)
     }
 
     /// Counts an entry again that may have been changed.
     pub(crate) fn count_lent(&mut self) {
-        if let Some(bucket) = self.lent.take().and_then(|hash| self.by_hash.get_mut(&hash)) {
+        if let Some(bucket) = self.lent.take().and_then(|hash| self.by_hash.get_mut(hash)) {
             bucket.iter_mut().for_each(|entry| self.usage.count(entry));
         }
     }
@@ -346,8 +417,8 @@ impl Store {
     fn end_change(&mut self, key: &[u8], changed: bool) {
         let hash = self.hash(key);
         self.keep(hash);
-        let bucket = self.by_hash.get_mut(&hash);
-        let Some(e) = bucket.and_then(|b| b.iter_mut().find(|e| *e.key == *key)) else { return };
+        let bucket = self.by_hash.get_mut(hash);
+        let Some(e) = bucket.and_then(|bucket| bucket.find_mut(key)) else { return };
         if changed && e.deadline_ms >= self.now_ms {
             e.changed_by(self.version, self.now_ms);
         }
@@ -365,14 +436,23 @@ impl Store {
 
     /// Sets `key`, and replaces any value.
     pub(crate) fn put(&mut self, key: &[u8], data: Data, deadline_ms: u64) {
+        self.put_value(key, NewValue::Data(data), deadline_ms);
+    }
+
+    /// The same with a string. The memory of one that was there is used again if it fits.
+    pub(crate) fn put_str(&mut self, key: &[u8], value: &[u8], deadline_ms: u64) {
+        self.put_value(key, NewValue::Str(value), deadline_ms);
+    }
+
+    fn put_value(&mut self, key: &[u8], value: NewValue<'_>, deadline_ms: u64) {
         let hash = self.hash(key);
         let (version, changed_ms) = (self.version, self.now_ms);
         self.keep(hash);
         self.advance_mark(key);
-        let known = self.by_hash.get_mut(&hash).and_then(|b| b.iter_mut().find(|e| *e.key == *key));
-        if let Some(e) = known {
+        let mut bucket = self.by_hash.get_mut(hash);
+        if let Some(e) = bucket.as_mut().and_then(|bucket| bucket.find_mut(key)) {
             let was = std::mem::replace(&mut e.deadline_ms, deadline_ms);
-            e.data = data;
+            value.replace(&mut e.data);
             e.changed_by(version, changed_ms);
             self.usage.count(e);
             if was != deadline_ms {
@@ -381,17 +461,16 @@ impl Store {
             }
             return;
         }
-        let key: KeyName = key.into();
-        self.by_key.insert(key.clone());
-        self.move_deadline(key.clone(), NEVER_MS, deadline_ms);
-        let mut entry = KeyEntry { key, data, version, deadline_ms, changed_ms, counted: 0 };
+        let (key, data) = (KeyName::from(key), value.into_data());
+        let mut entry =
+            KeyEntry { key: key.clone(), data, version, deadline_ms, changed_ms, counted: 0 };
         self.usage.count(&mut entry);
-        match self.by_hash.get_mut(&hash) {
-            Some(bucket) => bucket.rest.push(entry),
-            None => {
-                self.by_hash.insert(hash, Bucket { first: entry, rest: Vec::new() });
-            }
+        match bucket {
+            Some(bucket) => bucket.push(entry),
+            None => _ = self.by_hash.insert(hash, Bucket::new(entry)),
         }
+        self.by_key.insert(key.clone());
+        self.move_deadline(key, NEVER_MS, deadline_ms);
     }
 
     /// Takes in an entry that moved here from another shard, which is no change of it.
@@ -441,12 +520,11 @@ impl Store {
     fn drop_entry(&mut self, key: &[u8]) -> Option<KeyEntry> {
         let hash = self.hash(key);
         self.keep(hash);
-        let bucket = self.by_hash.get_mut(&hash)?;
+        let bucket = self.by_hash.get_mut(hash)?;
         let i = bucket.iter().position(|e| *e.key == *key)?;
         let mut entry = match i {
-            0 if bucket.rest.is_empty() => self.by_hash.remove(&hash)?.first,
-            0 => std::mem::replace(&mut bucket.first, bucket.rest.swap_remove(0)),
-            i => bucket.rest.swap_remove(i - 1),
+            0 if bucket.collisions.is_none() => self.by_hash.remove(hash)?.first,
+            i => bucket.swap_remove(i)?,
         };
         self.by_key.remove(&entry.key);
         self.move_deadline(entry.key.clone(), entry.deadline_ms, NEVER_MS);
@@ -460,12 +538,13 @@ impl Store {
         let marked: Vec<KeyName> =
             self.marks.keys().filter(|key| self.find(key).is_some()).cloned().collect();
         marked.iter().for_each(|key| self.advance_mark(key));
+        let keys = self.len();
         match self.snapshot.as_mut().and_then(|snapshot| snapshot.entries.as_mut()) {
             Some(walk) => walk.clear(&mut self.by_hash),
-            None => self.by_hash.clear(),
+            None => lazy_free(std::mem::take(&mut self.by_hash), keys),
         }
-        self.by_key.clear();
-        self.by_deadline.clear();
+        let names = (std::mem::take(&mut self.by_key), std::mem::take(&mut self.by_deadline));
+        lazy_free(names, keys);
         self.usage = Usage::new(self.usage.budget);
         self.marks.keys().for_each(|key| self.usage.used += mark_bytes(key));
     }
@@ -524,12 +603,12 @@ impl Store {
     /// Live entries from hash `from` on, with their hashes.
     pub(crate) fn scan(&self, from: u64) -> impl Iterator<Item = (u64, &KeyEntry)> {
         let live = move |e: &&KeyEntry| e.deadline_ms >= self.now_ms;
-        self.by_hash.range(from..).flat_map(move |(h, b)| b.iter().filter(live).map(|e| (*h, e)))
+        self.by_hash.range(from).flat_map(move |(h, b)| b.iter().filter(live).map(|e| (*h, e)))
     }
 
     /// All entries from hash `from` on, expired ones included.
     pub(super) fn buckets(&self, from: u64) -> impl Iterator<Item = (&u64, &Bucket)> {
-        self.by_hash.range(from..)
+        self.by_hash.range(from)
     }
 
     /// All marks from the key `from` on, expired ones included.

@@ -180,7 +180,7 @@ fn run(
     if list.is_empty() {
         c.store(to).delete(to);
     } else {
-        c.put(to, Data::List(list), NEVER_MS);
+        c.put(to, Data::List(list.into()), NEVER_MS);
     }
     Ok(())
 }

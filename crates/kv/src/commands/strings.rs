@@ -1,7 +1,7 @@
 //! Strings and counters.
 
 use super::super::Context;
-use super::super::data::{Data, Str};
+use super::super::data::Str;
 use super::super::long_double::LongDouble;
 use super::super::number::{int, parse_int, push_int};
 use super::super::registry::{CommandSpec, EACH, KeyArguments, ONE};
@@ -195,7 +195,7 @@ fn set_options(c: &Context<'_>, args: &[&[u8]]) -> Result<SetOptions, RedisError
 
 fn set(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     if args.len() == 3 {
-        c.put(args[1], Data::Str(args[2].to_vec()), NEVER_MS);
+        c.put_str(args[1], args[2], NEVER_MS);
         reply.ok();
         return Ok(());
     }
@@ -217,7 +217,7 @@ fn set(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(),
     if deadline < c.now_ms(key) {
         c.delete(key);
     } else {
-        c.put(key, Data::Str(args[2].to_vec()), deadline);
+        c.put_str(key, args[2], deadline);
     }
     if !o.get {
         reply.ok();
@@ -228,7 +228,7 @@ fn set(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(),
 fn setnx(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let free = c.find(args[1]).is_none();
     if free {
-        c.put(args[1], Data::Str(args[2].to_vec()), NEVER_MS);
+        c.put_str(args[1], args[2], NEVER_MS);
     }
     reply.flag(free);
     Ok(())
@@ -241,7 +241,7 @@ fn set_expiring(
     name: &str,
 ) -> Result<(), RedisError> {
     let deadline = option_deadline(when, args[2], c.now_ms(args[1]), name)?;
-    c.put(args[1], Data::Str(args[3].to_vec()), deadline);
+    c.put_str(args[1], args[3], deadline);
     Ok(())
 }
 
@@ -259,7 +259,7 @@ fn psetex(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<
 
 fn getset(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     get(c, args, reply)?;
-    c.put(args[1], Data::Str(args[2].to_vec()), NEVER_MS);
+    c.put_str(args[1], args[2], NEVER_MS);
     Ok(())
 }
 
@@ -437,7 +437,7 @@ fn pairs<'a>(
 
 fn mset(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     for (key, value) in pairs(args, "mset")? {
-        c.put(key, Data::Str(value.to_vec()), NEVER_MS);
+        c.put_str(key, value, NEVER_MS);
     }
     reply.ok();
     Ok(())
@@ -447,7 +447,7 @@ fn msetnx(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<
     let free = pairs(args, "msetnx")?.all(|(key, _)| c.find(key).is_none());
     if free {
         for (key, value) in pairs(args, "msetnx")? {
-            c.put(key, Data::Str(value.to_vec()), NEVER_MS);
+            c.put_str(key, value, NEVER_MS);
         }
     }
     reply.flag(free);

@@ -2,6 +2,7 @@
 
 mod budget;
 mod clocks;
+mod collisions;
 mod copies;
 mod digests;
 mod idle;
