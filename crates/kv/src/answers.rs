@@ -72,7 +72,7 @@ impl SingleShard {
         self.apply(&command)
     }
 
-    fn apply(&mut self, command: &[u8]) -> Vec<u8> {
+    pub(super) fn apply(&mut self, command: &[u8]) -> Vec<u8> {
         self.position += 1;
         let shard = Gid(0);
         let mut answer = Vec::new();

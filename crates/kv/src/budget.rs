@@ -12,6 +12,7 @@
 
 use super::Context;
 use super::args::{decode_args, split_epoch};
+use super::batch;
 use super::commands::transactions::OrderedTransaction;
 use super::commands::{bits, memory, partitions, sort};
 use super::missing;
@@ -38,10 +39,11 @@ pub fn share(bytes: u64, shards: usize) -> u64 {
 
 /// Whether a command, with its epoch, may have what all shards together hold grow.
 pub fn may_grow(command: &[u8]) -> bool {
-    let command = split_epoch(command).1;
     // Keys that move from one shard to another take no more than before, and a bound takes nothing.
     let is_neutral = |name| matches!(name, partitions::MOVE | memory::MAXMEMORY);
-    !named(command).is_some_and(|found| is_neutral(found.name)) && growth(command) > 0
+    batch::commands(split_epoch(command).1).any(|command| {
+        !named(command).is_some_and(|found| is_neutral(found.name)) && growth(command) > 0
+    })
 }
 
 fn word(command: &[u8], at: usize) -> Option<usize> {

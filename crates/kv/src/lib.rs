@@ -10,6 +10,7 @@
 #[cfg(test)]
 pub(crate) mod answers;
 pub mod args;
+pub mod batch;
 pub mod budget;
 pub mod client;
 pub mod command_stats;
@@ -276,31 +277,31 @@ impl ShardedMachine for Kv {
     /// known here. A command that knows the first map touches nothing under another one, and one that
     /// knows a later map may find its keys in any of its shards.
     fn access(&self, command: &[u8], dst: GroupSet, access: &mut Access) {
-        let (epoch, command) = split_epoch(command);
-        let mut args = Vec::with_capacity(8);
-        if decode_args(command, &mut args).is_none() || args.is_empty() {
-            return;
-        }
-        let Some(command) = lookup(args[0]) else { return };
-        let write = command.writes();
-        let by_key = key_hashes(command, &args, &mut |key| {
-            let hash = self.seed.hash(key);
-            let shards = match epoch {
-                0 if dst.len() > 1 => self.first.of_key(key).shards(),
-                _ => dst,
-            };
-            access.uses.extend(shards.iter().map(|shard| Use { shard, key: hash, write }));
+        let (epoch, commands) = split_epoch(command);
+        let mut by_key = true;
+        each_command(commands, |command, args| {
+            let write = command.writes();
+            by_key &= key_hashes(command, args, &mut |key| {
+                let hash = self.seed.hash(key);
+                let shards = match epoch {
+                    0 if dst.len() > 1 => self.first.of_key(key).shards(),
+                    _ => dst,
+                };
+                access.uses.extend(shards.iter().map(|shard| Use { shard, key: hash, write }));
+            });
         });
         access.whole = !by_key;
     }
 
     fn growth(&self, command: &[u8]) -> u64 {
-        budget::growth(split_epoch(command).1)
+        let commands = batch::commands(split_epoch(command).1);
+        commands.fold(0, |sum, command| sum.saturating_add(budget::growth(command)))
     }
 
     fn is_short(&self, command: &[u8]) -> bool {
+        let command = split_epoch(command).1;
         let mut args = Vec::with_capacity(8);
-        if decode_args(split_epoch(command).1, &mut args).is_none() || args.len() > SHORT_ARGS {
+        if decode_args(command, &mut args).is_none() || args.len() > SHORT_ARGS {
             return false;
         }
         let name = args.first().and_then(|name| lookup(name));
@@ -313,16 +314,14 @@ impl ShardedMachine for Kv {
         if store.first_deadline_ms().is_none_or(|first_ms| first_ms >= deadlines_ms.end) {
             return false;
         }
-        let mut args = Vec::with_capacity(8);
-        if decode_args(split_epoch(command).1, &mut args).is_none() || args.is_empty() {
-            return false;
-        }
-        let Some(command) = lookup(args[0]) else { return false };
         let mut sees = false;
-        let by_key = key_hashes(command, &args, &mut |key| {
-            sees |= store.deadline_ms(key).is_some_and(|ms| deadlines_ms.contains(&ms));
+        each_command(split_epoch(command).1, |command, args| {
+            let by_key = key_hashes(command, args, &mut |key| {
+                sees |= store.deadline_ms(key).is_some_and(|ms| deadlines_ms.contains(&ms));
+            });
+            sees |= !by_key && store.has_deadline(deadlines_ms.clone());
         });
-        sees || !by_key && store.has_deadline(deadlines_ms)
+        sees
     }
 
     fn part(&self) -> Store {
@@ -348,40 +347,22 @@ impl ShardedMachine for Kv {
             map.refuse(echoed(command), answer);
             return Outcome::NotExecuted;
         }
-        let mut args = Vec::with_capacity(8);
-        let start = answer.len();
-        let bytes = command;
-        if decode_args(bytes, &mut args).is_none() || args.is_empty() {
-            return Reply::new(answer)
-                .failed(&RedisError::new("ERR Protocol error: malformed command"));
-        }
         let ExecutionPoint { id, dst, places, exact } = *at;
-        let chance = None;
-        let work = WorkBudget::all();
+        let (chance, work) = (None, WorkBudget::all());
         let move_keys = self.move_keys;
         let mut context = Context { map, places, stores, dst, id, chance, work, move_keys };
-        let command = lookup(args[0]);
-        let only_small = only_small && command.is_some_and(|c| !c.writes());
-        let mut reply = match only_small {
-            true => Reply::at_most(size_refusal::SMALL_ANSWER_BYTES, answer),
-            false => Reply::new(answer),
-        };
-        let outcome = match budget::admit(&mut context, command, exact, &args) {
-            Ok(()) => run_command(&mut context, command, &args, &mut reply),
-            Err(error) => reply.failed(&error),
-        };
-        let is_refused = only_small && reply.is_over();
-        if is_refused {
-            reply.take_back((start, false));
-        } else {
-            reply.finish(start);
+        let most = only_small.then_some(size_refusal::SMALL_ANSWER_BYTES);
+        match batch::is_batch(command) {
+            true => run_batch(&mut context, (command, exact), most, answer),
+            false => {
+                let mut args = Vec::with_capacity(8);
+                if decode_args(command, &mut args).is_none() || args.is_empty() {
+                    return Reply::new(answer).failed(&RedisError::new(MALFORMED));
+                }
+                let decoded = DecodedCommand { spec: lookup(args[0]), bytes: command, args: &args };
+                run_one(&mut context, &decoded, exact, most, answer)
+            }
         }
-        context.each_store().for_each(Store::count_lent);
-        if is_refused {
-            size_refusal::refuse(echoed(bytes), answer);
-            return Outcome::NotExecuted;
-        }
-        outcome
     }
 
     /// Of the words that the version before wrote.
@@ -476,6 +457,94 @@ impl MachinePart for Store {
         digest::cover(self, slice);
     }
 }
+
+/// Shows each of the encoded commands that is one, with its arguments.
+fn each_command<'a>(commands: &'a [u8], mut show: impl FnMut(&'static CommandSpec, &[&'a [u8]])) {
+    let mut args = Vec::with_capacity(8);
+    for command in batch::commands(commands) {
+        args.clear();
+        let is_whole = decode_args(command, &mut args).is_some();
+        if let Some(found) = args.first().filter(|_| is_whole).and_then(|name| lookup(name)) {
+            show(found, &args);
+        }
+    }
+}
+
+/// Runs commands that share a message, one after the other; together they have no larger an answer than `most`, if that
+/// is wanted.
+fn run_batch(
+    context: &mut Context<'_>,
+    (commands, exact): (&[u8], GroupSet),
+    most: Option<usize>,
+    answer: &mut Vec<u8>,
+) -> Outcome {
+    let joined = batch::commands(commands);
+    if !joined.is_whole() {
+        return Reply::new(answer).failed(&RedisError::new(MALFORMED));
+    }
+    let (start, mut args) = (answer.len(), Vec::with_capacity(8));
+    batch::begin_answers(answer);
+    for command in joined {
+        batch::put_answer(answer, |answer| {
+            let left = most.map(|most| most.saturating_sub(answer.len() - start));
+            args.clear();
+            let found =
+                decode_args(command, &mut args).and_then(|()| registry::find(args.first()?));
+            match found.filter(|(number, _)| batch::may_be_joined(*number)) {
+                Some((_, found)) => {
+                    let decoded = DecodedCommand { spec: Some(found), bytes: command, args: &args };
+                    run_one(context, &decoded, exact, left, answer)
+                }
+                None => Reply::new(answer).failed(&RedisError::new(MALFORMED)),
+            }
+        });
+    }
+    Outcome::Executed
+}
+
+/// A command with its encoded arguments, and with these apart.
+struct DecodedCommand<'a, 'b> {
+    spec: Option<&'static CommandSpec>,
+    bytes: &'a [u8],
+    args: &'b [&'a [u8]],
+}
+
+/// Runs one command with an answer of its own, which is refused if it is larger than `most` and the command changes
+/// nothing.
+fn run_one(
+    context: &mut Context<'_>,
+    decoded: &DecodedCommand<'_, '_>,
+    exact: GroupSet,
+    most: Option<usize>,
+    answer: &mut Vec<u8>,
+) -> Outcome {
+    let DecodedCommand { spec: command, bytes, args } = *decoded;
+    let start = answer.len();
+    let most = most.filter(|_| command.is_some_and(|c| !c.writes()));
+    let mut reply = match most {
+        Some(most) => Reply::at_most(most, answer),
+        None => Reply::new(answer),
+    };
+    let outcome = match budget::admit(context, command, exact, args) {
+        Ok(()) => run_command(context, command, args, &mut reply),
+        Err(error) => reply.failed(&error),
+    };
+    let is_refused = most.is_some() && reply.is_over();
+    if is_refused {
+        reply.take_back((start, false));
+    } else {
+        reply.finish(start);
+    }
+    context.each_store().for_each(Store::count_lent);
+    if is_refused {
+        size_refusal::refuse(echoed(bytes), answer);
+        return Outcome::NotExecuted;
+    }
+    outcome
+}
+
+/// The error of bytes that are no command, which only a faulty gateway sends.
+const MALFORMED: &str = "ERR Protocol error: malformed command";
 
 /// Runs one command, alone or in a transaction; an error takes the place of its answer. Returns its
 /// outcome.

@@ -166,7 +166,12 @@ impl CommandSpec {
         let shows_old = || {
             self.name == "set" && options.iter().any(|option| option.eq_ignore_ascii_case(b"get"))
         };
-        !self.writes() || WRITES_AND_SHOWS.contains(&self.name) || shows_old()
+        !self.writes() || self.writes_and_shows() || shows_old()
+    }
+
+    /// Whether it writes, and shows a whole value.
+    pub(super) fn writes_and_shows(&self) -> bool {
+        WRITES_AND_SHOWS.contains(&self.name)
     }
 
     /// Refuses a wrong number of arguments.

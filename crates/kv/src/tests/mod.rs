@@ -6,6 +6,7 @@ mod collisions;
 mod copies;
 mod digests;
 mod idle;
+mod joined;
 mod moves;
 mod outcomes;
 mod parts;

@@ -1,0 +1,167 @@
+//! Commands that share a message do what they do alone, and their answers are bounded together.
+
+use super::super::answers::SingleShard;
+use super::super::size_refusal::{self, SMALL_ANSWER_BYTES};
+use super::super::{
+    Kv, batch, decode_args, encode_args, encode_epoch, encode_whole_epoch, set_small_answer,
+};
+use amcast_core::rng::Rng;
+use amcast_core::{Gid, GroupSet, Outcome};
+use amcast_smr::machine::{Access, ShardedMachine};
+
+/// A message of the commands, of which only small answers are wanted if `only_small`.
+fn joined(lines: &[String], only_small: bool) -> Vec<u8> {
+    let mut message = Vec::new();
+    match only_small {
+        true => encode_whole_epoch(0, &mut message),
+        false => encode_epoch(0, &mut message),
+    }
+    let from = message.len();
+    for (i, line) in lines.iter().enumerate() {
+        let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        let mut bytes = Vec::new();
+        encode_args(&args, &mut bytes);
+        match i {
+            0 => message.extend_from_slice(&bytes),
+            _ => batch::join(&mut message, from, &bytes),
+        }
+    }
+    if only_small {
+        set_small_answer(&mut message, true);
+    }
+    message
+}
+
+fn lines(text: &[&str]) -> Vec<String> {
+    text.iter().map(ToString::to_string).collect()
+}
+
+/// The answers to commands that share a message.
+fn answers(shard: &mut SingleShard, lines: &[String]) -> Vec<(Outcome, Vec<u8>)> {
+    let answer = shard.apply(&joined(lines, false));
+    let all = batch::answers(&answer).expect("joined answers");
+    all.map(|(outcome, bytes)| (outcome, bytes.to_vec())).collect()
+}
+
+fn some_command(rng: &mut Rng) -> String {
+    let key = |rng: &mut Rng, kind: &str| format!("{kind}{}", rng.below(3));
+    let word = |rng: &mut Rng| ["a", "b", "7", "x"][rng.below(4) as usize];
+    match rng.below(17) {
+        0 => format!("SET {} {}", key(rng, "s"), word(rng)),
+        1 => format!("SETNX {} {}", key(rng, "s"), word(rng)),
+        2 => format!("SETEX {} {} {}", key(rng, "s"), 1 + rng.below(3), word(rng)),
+        3 => format!("GET {}", key(rng, "s")),
+        4 => format!("INCR {}", key(rng, "s")),
+        5 => format!("APPEND {} {}", key(rng, "s"), word(rng)),
+        6 => format!("TTL {}", key(rng, "s")),
+        7 => format!("EXPIRE {} {}", key(rng, "h"), 1 + rng.below(5)),
+        8 => format!("HSET {} {} {}", key(rng, "h"), word(rng), word(rng)),
+        9 => format!("HMGET {} a b x", key(rng, "h")),
+        10 => format!("HDEL {} {}", key(rng, "h"), word(rng)),
+        11 => format!("RPUSH {} {}", key(rng, "l"), word(rng)),
+        12 => format!("LLEN {}", key(rng, "l")),
+        13 => format!("ZADD {} {} {}", key(rng, "z"), rng.below(9), word(rng)),
+        14 => format!("ZRANK {} {}", key(rng, "z"), word(rng)),
+        // Of a key of another type, and with a wrong number of arguments.
+        15 => format!("HGET {} a", key(rng, "s")),
+        _ => format!("GET {} too many", key(rng, "s")),
+    }
+}
+
+#[test]
+fn commands_that_share_a_message_answer_and_change_what_they_do_alone() {
+    let mut rng = Rng::new(11);
+    let (mut alone, mut together) = (SingleShard::new(), SingleShard::new());
+    let mut shared = 0;
+    for _ in 0..600 {
+        let count = 2 + rng.below(batch::JOINED_MAX as u64 - 1) as usize;
+        let commands: Vec<String> = (0..count).map(|_| some_command(&mut rng)).collect();
+        let passed_ms = rng.below(1_500);
+        for shard in [&mut alone, &mut together] {
+            shard.now_ms += passed_ms;
+        }
+        let expected: Vec<_> =
+            commands.iter().map(|line| (alone.run(line), alone.outcome)).collect();
+        let got = answers(&mut together, &commands);
+        assert_eq!((got.len(), together.outcome), (count, Outcome::Executed));
+        for (line, ((outcome, bytes), (text, expected))) in
+            commands.iter().zip(got.iter().zip(&expected))
+        {
+            assert_eq!((outcome, &*String::from_utf8_lossy(bytes)), (expected, &**text), "{line}");
+        }
+        shared += count;
+    }
+    assert!(shared > 10_000, "{shared}");
+    for line in ["SCAN 0 COUNT 100", "HGETALL h0", "LRANGE l1 0 -1", "ZRANGE z2 0 -1 WITHSCORES"] {
+        assert_eq!(alone.run(line), together.run(line), "{line}");
+    }
+}
+
+#[test]
+fn small_answers_are_small_together_and_a_read_without_room_is_given_back() {
+    let mut one = SingleShard::new();
+    one.run("SETRANGE wide 149999 x");
+    one.run("SET k v");
+    let commands = lines(&["GET k", "GET wide", "GET wide", "GET k"]);
+    let answer = one.apply(&joined(&commands, true));
+    assert!(answer.len() < SMALL_ANSWER_BYTES);
+    let all: Vec<_> = batch::answers(&answer).expect("joined answers").collect();
+    let outcomes: Vec<Outcome> = all.iter().map(|(outcome, _)| *outcome).collect();
+    let (executed, refused) = (Outcome::Executed, Outcome::NotExecuted);
+    assert_eq!(outcomes, [executed, executed, refused, executed]);
+    assert_eq!((all[0].1, all[1].1.len(), all[3].1), (&b"$1\r\nv\r\n"[..], 150_011, all[0].1));
+    let mut args = Vec::new();
+    decode_args(size_refusal::of_refusal(all[2].1).expect("a refusal"), &mut args).unwrap();
+    assert_eq!(args, [&b"GET"[..], b"wide"]);
+}
+
+#[test]
+fn a_full_shard_refuses_the_writes_of_a_message_and_serves_the_others() {
+    let mut one = SingleShard::over(Kv::new(1, 7).with_maxmemory(1_000));
+    let fill: Vec<String> = (0..8).map(|i| format!("SET key{i} value")).collect();
+    let outcomes: Vec<Outcome> = answers(&mut one, &fill).into_iter().map(|(o, _)| o).collect();
+    assert_eq!((outcomes[0], outcomes[7]), (Outcome::Executed, Outcome::NotExecuted));
+    let mixed = answers(&mut one, &lines(&["SET new v", "EXPIRE key0 5", "GET key0"]));
+    assert!(mixed[0].1.starts_with(b"-OOM ") && mixed[0].0 == Outcome::NotExecuted);
+    assert_eq!((&mixed[1].1[..], &mixed[2].1[..]), (&b":1\r\n"[..], &b"$5\r\nvalue\r\n"[..]));
+}
+
+#[test]
+fn nothing_else_is_executed_in_a_message_of_several() {
+    let mut one = SingleShard::new();
+    let sent = lines(&["SET k v", "WATCH k", "EXEC 0 1 2 GET k", "FLUSHALL", "NO such", "GET k"]);
+    let got = answers(&mut one, &sent);
+    for (line, (outcome, bytes)) in sent.iter().zip(&got).skip(1).take(4) {
+        assert!(bytes.starts_with(b"-ERR Protocol error"), "{line}");
+        assert_eq!(*outcome, Outcome::Executed, "{line}");
+    }
+    assert_eq!((&got[0].1[..], &got[5].1[..]), (&b"+OK\r\n"[..], &b"$1\r\nv\r\n"[..]));
+    // A message that is cut short is one error, and none of its commands is executed.
+    let mut cut = joined(&lines(&["SET k w", "GET k"]), false);
+    cut.pop();
+    assert!(one.apply(&cut).starts_with(b"-ERR Protocol error"));
+    assert_eq!(one.run("GET k"), "$1\r\nv\r\n");
+}
+
+#[test]
+fn a_message_conflicts_grows_and_expires_as_all_of_its_commands() {
+    let kv = Kv::new(1, 7);
+    let commands = lines(&["GET a", "SET b value", "INCR c"]);
+    let message = joined(&commands, false);
+    let alone: Vec<Vec<u8>> =
+        commands.iter().map(|line| joined(std::slice::from_ref(line), false)).collect();
+    let access = |message: &[u8]| {
+        let mut access = Access::default();
+        kv.access(message, GroupSet::one(Gid(0)), &mut access);
+        assert!(!access.whole);
+        access.uses.iter().map(|u| (u.shard, u.key, u.write)).collect::<Vec<_>>()
+    };
+    let expected: Vec<_> = alone.iter().flat_map(|message| access(message)).collect();
+    assert_eq!((access(&message), expected.len()), (expected, 3));
+    let growth = alone.iter().map(|message| kv.growth(message)).sum::<u64>();
+    assert_eq!(kv.growth(&message), growth);
+    let mut one = SingleShard::over(kv);
+    one.run("SET b v PX 500");
+    let sees = |from, to| one.kv.sees_expiry(&one.store, &message, from..to);
+    assert!(sees(1_400, 1_600) && !sees(1_000, 1_400));
+}
