@@ -12,7 +12,7 @@ use crate::clock;
 use crate::command_gateway::NoAnswer;
 use crate::history::HistoryRecorder;
 use amcast_core::{Outcome, ServiceAnswer, Time};
-use amcast_kv::{decode_args, registry, split_epoch};
+use amcast_kv::{batch, decode_args, registry, split_epoch};
 use amcast_kv::{partitions, size_refusal, stamp_refusal};
 use amcast_smr::Envelope;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,6 +50,8 @@ pub enum AnswerForm {
     },
     /// Each one's answer, behind semicolons.
     All,
+    /// The same, of commands that share a message.
+    Joined,
     /// Of no interest.
     Other,
 }
@@ -65,11 +67,14 @@ pub(super) struct CallStart {
 impl CallStart {
     /// Of the command with this envelope and body; none if there is nothing to say of it.
     pub(super) fn of(envelope: &Envelope, body: &[u8]) -> Option<Self> {
-        let mut args = Vec::new();
-        decode_args(split_epoch(body).1, &mut args)?;
-        let (op, form) = match &args[..] {
-            [] => return None,
-            args => spoken(args, envelope.read_only)?,
+        let encoded = split_epoch(body).1;
+        let (op, form) = if batch::is_batch(encoded) {
+            spoken_together(encoded, envelope.read_only)?
+        } else {
+            let mut args = Vec::new();
+            decode_args(encoded, &mut args)?;
+            args.first()?;
+            spoken(&args, envelope.read_only)?
         };
         let Envelope { session, request, .. } = *envelope;
         Some(Self { session, request, op, form })
@@ -168,6 +173,27 @@ fn json(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
+/// Commands that share a message, in the language: they are executed one after the other, with nothing in between.
+pub fn spoken_together(encoded: &[u8], read_only: bool) -> Option<(String, AnswerForm)> {
+    let mut text = "MULTI".to_string();
+    let (mut keys, mut is_plain) = (String::new(), true);
+    for command in batch::commands(encoded) {
+        let mut args = Vec::new();
+        decode_args(command, &mut args)?;
+        let name = String::from_utf8_lossy(args.first()?).to_ascii_uppercase();
+        match plain(&name, &args) {
+            Some((op, AnswerForm::Same)) => write!(text, "; {op}").ok()?,
+            _ => is_plain = false,
+        }
+        keys += &keys_of(&args);
+    }
+    let kind = if read_only { "read" } else { "write" };
+    Some(match is_plain {
+        true => (text, AnswerForm::Joined),
+        false => (format!("OTHER {kind} JOINED{keys}"), AnswerForm::Other),
+    })
+}
+
 /// A command in the language, and how its answer is; nothing if there is nothing to say.
 pub fn spoken(args: &[&[u8]], read_only: bool) -> Option<(String, AnswerForm)> {
     let name = String::from_utf8_lossy(args[0]).to_ascii_uppercase();
@@ -232,18 +258,21 @@ fn other(name: &str, args: &[&[u8]], read_only: bool) -> (String, AnswerForm) {
     // Commands that move keys to other shards do not change their values.
     let moves = name.get(..7).is_some_and(|own| own.eq_ignore_ascii_case("amcast."));
     let kind = if read_only || moves { "read" } else { "write" };
-    let mut text = format!("OTHER {kind} {name}");
-    let mut keys = Vec::new();
+    (format!("OTHER {kind} {name}{}", keys_of(args)), AnswerForm::Other)
+}
+
+/// The keys of a command, each behind a space.
+fn keys_of(args: &[&[u8]]) -> String {
+    let mut text = String::new();
     if let Some(command) = registry::lookup(args[0]) {
-        command.keys_of(args, &mut |key| keys.push(key));
+        command.keys_of(args, &mut |key| {
+            // A key that is no text is touched by no call of the language either.
+            let key = word(key).unwrap_or_else(|| word_of(&format!("bytes:{key:02x?}")));
+            text.push(' ');
+            text.push_str(&key);
+        });
     }
-    for key in keys {
-        // A key that is no text is touched by no call of the language either.
-        let key = word(key).unwrap_or_else(|| word_of(&format!("bytes:{key:02x?}")));
-        text.push(' ');
-        text.push_str(&key);
-    }
-    (text, AnswerForm::Other)
+    text
 }
 
 /// An argument as a word of the language, if it is text.
@@ -272,6 +301,9 @@ fn word_of(text: &str) -> String {
 
 /// An answer in the language; none if it cannot be expressed.
 fn said(form: &AnswerForm, answer: &[u8]) -> Option<String> {
+    if let Some(answers) = batch::answers(answer) {
+        return said_together(form, answers);
+    }
     let mut rest = answer;
     let first = value(&mut rest)?;
     if let AnswerElement::Error = first {
@@ -297,6 +329,18 @@ fn said(form: &AnswerForm, answer: &[u8]) -> Option<String> {
         }
         (AnswerForm::Same, _) => shown(&mut { answer }),
         _ => None,
+    }
+}
+
+/// The answers of commands that share a message; none if one of them was not executed, and may be sent again.
+fn said_together(form: &AnswerForm, answers: batch::JoinedAnswers<'_>) -> Option<String> {
+    let one = |(outcome, mut bytes): (Outcome, &[u8])| match outcome {
+        Outcome::Executed => shown(&mut bytes),
+        Outcome::NotExecuted | Outcome::Unknown => None,
+    };
+    match form {
+        AnswerForm::Other => Some(String::new()),
+        _ => Some(answers.map(one).collect::<Option<Vec<_>>>()?.join("; ")),
     }
 }
 

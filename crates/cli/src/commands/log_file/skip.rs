@@ -3,7 +3,7 @@
 use super::failure;
 use amcast_core::skip::parse_message;
 use amcast_core::{MsgId, SkipDecision};
-use amcast_kv::split_epoch;
+use amcast_kv::{batch, split_epoch};
 use amcast_lab::commands::Failure;
 use amcast_log::command::MARK;
 use amcast_node::execution_notes::{ExecutionNote, executing_at_end};
@@ -341,11 +341,14 @@ fn command(note: &ExecutionNote) -> String {
     if note.command.starts_with(&MARK) {
         return "a command of the log service".to_string();
     }
-    arguments(split_epoch(&note.command).1).unwrap_or_else(|| {
+    let joined = batch::commands(split_epoch(&note.command).1);
+    let shown: Vec<String> = joined.filter_map(arguments).collect();
+    if shown.is_empty() {
         let digits: String =
             note.command.iter().take(ARGUMENT_CHARS).map(|b| format!("{b:02x}")).collect();
-        format!("{digits}..")
-    })
+        return format!("{digits}..");
+    }
+    shown.join("; ")
 }
 
 /// The arguments of a command of the store of which these are the first bytes.
