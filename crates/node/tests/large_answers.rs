@@ -4,7 +4,7 @@
 use amcast_core::{GroupSet, Outcome, ServiceAnswer};
 use amcast_kv::client::StoreServer;
 use amcast_kv::{
-    Partitions, encode_args, encode_epoch, size_refusal, stamp_refusal, wants_small_answer,
+    Partitions, batch, encode_args, encode_epoch, size_refusal, stamp_refusal, wants_small_answer,
 };
 use amcast_node::gateway::redis::{self, RedisGateway, RedisGatewayConfig};
 use amcast_node::gateway::{
@@ -76,12 +76,24 @@ impl KeptCommands {
         self.answer_with(count, Outcome::NotExecuted, &refusal);
     }
 
-    /// Refuses the oldest commands, each a `GET a`, since their answers are larger than was thought.
-    fn refuse_large(&self, count: usize) {
-        let (mut args, mut refusal) = (Vec::new(), Vec::new());
+    /// Answers the first commands of a message with ten bytes each, and refuses the others, each a `GET a`, since their
+    /// answers are larger than was thought.
+    fn answer_some_of(&self, count: usize, all: usize) {
+        let mut args = Vec::new();
         encode_args(&[b"GET", b"a"], &mut args);
-        size_refusal::refuse(&args, &mut refusal);
-        self.answer_with(count, Outcome::NotExecuted, &refusal);
+        let mut answer = Vec::new();
+        batch::begin_answers(&mut answer);
+        for at in 0..all {
+            batch::put_answer(&mut answer, |answer| {
+                if at < count {
+                    answer.extend_from_slice(b"$10\r\nxxxxxxxxxx\r\n");
+                    return Outcome::Executed;
+                }
+                size_refusal::refuse(&args, answer);
+                Outcome::NotExecuted
+            });
+        }
+        self.answer_with(1, Outcome::Executed, &answer);
     }
 
     /// Whether only small answers are wanted to the open commands.
@@ -212,12 +224,11 @@ fn reads_that_turn_out_to_be_large_are_sent_again_one_at_a_time() {
     backend.await_just(1);
     backend.answer(1, 10);
     read_value(&mut client, 10);
-    // Many small answers under way take no places, and one that is larger is not prepared.
+    // Many small answers under way take no places, and one that is larger is not prepared. They share a message.
     client.get_mut().write_all(&b"GET a\r\n".repeat(12)).unwrap();
-    backend.await_just(12);
-    assert_eq!(backend.want_small(), [true; 12]);
-    backend.answer(2, 10);
-    backend.refuse_large(10);
+    backend.await_just(1);
+    assert_eq!(backend.want_small(), [true]);
+    backend.answer_some_of(2, 12);
     (0..2).for_each(|_| read_value(&mut client, 10));
     for _ in 0..10 {
         backend.await_just(1);

@@ -189,7 +189,7 @@ fn answers_held_back_behind_a_late_one_hold_the_client_back() {
     config.output_bytes_max = 24 << 20;
     let gateway = serve(config, backend.clone(), 10);
     let mut stream = connect(&gateway);
-    stream.write_all("INCR a\r\n".repeat(100).as_bytes()).unwrap();
+    stream.write_all("DEL a\r\n".repeat(100).as_bytes()).unwrap();
     let first = loop {
         if let Some(token) = *backend.first.lock().unwrap() {
             break token;
@@ -250,7 +250,7 @@ fn a_connection_that_holds_more_answers_than_it_may_is_cut_off() {
     config.output_bytes_max = 8 << 20;
     let gateway = serve(config, backend.clone(), 10);
     let mut stream = connect(&gateway);
-    stream.write_all("INCR a\r\n".repeat(12).as_bytes()).unwrap();
+    stream.write_all("DEL a\r\n".repeat(12).as_bytes()).unwrap();
     backend.answer_all_but_the_first(12);
     assert_eq!(stream.read(&mut [0; 8]).unwrap_or(0), 0, "cut off, with nothing said out of turn");
     assert!(gateway.is_serving());
@@ -318,7 +318,7 @@ fn a_client_that_does_not_read_its_answers_is_cut_off() {
     assert_eq!(ask(&stream, "CLIENT SETNAME unread"), "+OK");
     // So many are sent before the size of an answer is known.
     let count = 12;
-    stream.write_all("INCR a\r\n".repeat(count).as_bytes()).unwrap();
+    stream.write_all("DEL a\r\n".repeat(count).as_bytes()).unwrap();
     while backend.open.lock().unwrap().len() < count {
         std::thread::yield_now();
     }
@@ -347,7 +347,7 @@ fn all_connections_together_hold_no_more_than_they_may() {
     let gateway = serve(config, backend.clone(), 10);
     let mut streams: Vec<_> = (0..4).map(|_| connect(&gateway)).collect();
     for (n, stream) in streams.iter_mut().enumerate() {
-        stream.write_all("INCR a\r\n".repeat(5).as_bytes()).unwrap();
+        stream.write_all("DEL a\r\n".repeat(5).as_bytes()).unwrap();
         // One after the other, so that the first command of all is the first connection's.
         while backend.open.lock().unwrap().len() < 5 * (n + 1) {
             std::thread::yield_now();
@@ -378,11 +378,11 @@ fn who_holds_most_is_cut_off_and_not_who_asks_for_a_little_more() {
     config.held_bytes_max = 8 << 20;
     let gateway = serve(config, backend.clone(), 10);
     let (mut large, mut small) = (connect(&gateway), connect(&gateway));
-    large.write_all("INCR a\r\n".repeat(8).as_bytes()).unwrap();
+    large.write_all("DEL a\r\n".repeat(8).as_bytes()).unwrap();
     backend.answer_all_but_the_first(8);
     backend.open.lock().unwrap().clear();
     assert_eq!(ask(&small, "PING"), "+PONG");
-    small.write_all("INCR a\r\n".repeat(4).as_bytes()).unwrap();
+    small.write_all("DEL a\r\n".repeat(4).as_bytes()).unwrap();
     backend.answer_all_but_the_first(4);
     assert_eq!(large.read(&mut [0; 8]).unwrap_or(0), 0, "cut off");
     let first = backend.open.lock().unwrap()[0];
@@ -398,7 +398,8 @@ fn the_first_read_of_a_connection_tells_how_many_may_be_under_way() {
         let backend = Arc::new(Withheld::default());
         let gateway = serve(config(), backend.clone(), 10);
         let mut stream = connect(&gateway);
-        stream.write_all("GET a\r\n".repeat(20).as_bytes()).unwrap();
+        // Each is a message of its own.
+        stream.write_all("MGET a\r\n".repeat(20).as_bytes()).unwrap();
         let under_way = |count: usize| {
             while backend.open.lock().unwrap().len() < count {
                 std::thread::yield_now();

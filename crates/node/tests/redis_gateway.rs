@@ -5,7 +5,7 @@ use amcast_core::rng::Rng;
 use amcast_core::{Gid, GroupSet, MsgId, Outcome, Pid, ServiceAnswer};
 use amcast_kv::client::StoreServer;
 use amcast_kv::status::ServerStatus;
-use amcast_kv::{Kv, Partitions, encode_args};
+use amcast_kv::{Kv, Partitions, batch, encode_args};
 use amcast_node::gateway::redis::{self, RedisGateway};
 use amcast_node::gateway::{
     Backend, BackendAnswers, BackendBusy, CommandFailure, LocalBackend, OnBackendAnswer,
@@ -37,7 +37,11 @@ struct Chaos {
 }
 
 /// The gateway's end of it.
-struct Handle(Arc<Chaos>);
+struct Handle {
+    chaos: Arc<Chaos>,
+    /// Whether reads need no place in the order.
+    reads_apart: bool,
+}
 
 impl Backend for Handle {
     fn ask(&self, _: GroupSet, _: &mut Vec<u8>, _: OnBackendAnswer) -> Result<(), CommandFailure> {
@@ -45,7 +49,7 @@ impl Backend for Handle {
     }
 
     fn start(&self, answers: Arc<dyn BackendAnswers>) {
-        let chaos = self.0.clone();
+        let chaos = self.chaos.clone();
         std::thread::spawn(move || chaos.order(&*answers));
     }
 
@@ -54,7 +58,7 @@ impl Backend for Handle {
     }
 
     fn reads_apart(&self) -> bool {
-        true
+        self.reads_apart
     }
 
     fn read(&self, dst: GroupSet, command: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy> {
@@ -71,12 +75,12 @@ impl Handle {
         token: u64,
         apart: bool,
     ) -> Result<(), BackendBusy> {
-        let mut pool = self.0.pool.lock().unwrap();
+        let mut pool = self.chaos.pool.lock().unwrap();
         if pool.len() >= ROOM {
             return Err(BackendBusy);
         }
         pool.push(Submitted { dst, command: std::mem::take(command), token, apart });
-        self.0.more.notify_one();
+        self.chaos.more.notify_one();
         Ok(())
     }
 }
@@ -138,18 +142,24 @@ impl Chaos {
 }
 
 fn gateway() -> RedisGateway {
-    gateway_of(1 << 20)
+    gateway_of(1 << 20, true)
+}
+
+/// A gateway whose reads are ordered as writes are.
+fn ordering_gateway() -> RedisGateway {
+    gateway_of(1 << 20, false)
 }
 
 /// A gateway that sends in parts what does not fit so many bytes.
-fn gateway_of(message_bytes_max: usize) -> RedisGateway {
+fn gateway_of(message_bytes_max: usize, reads_apart: bool) -> RedisGateway {
     let status: Arc<dyn ServerStatus> = Arc::new(LocalBackend::new(SHARDS, 1));
     let server =
         Arc::new(StoreServer::new(Partitions::by_slot(SHARDS).into(), 2000, 0, None, status));
     let mut config = redis::RedisGatewayConfig::new(([127, 0, 0, 1], 0).into(), 1);
     config.threads = 2;
     config.message_bytes_max = message_bytes_max;
-    redis::start(config, Arc::new(Handle(Arc::default())), server).expect("a free port")
+    let backend = Handle { chaos: Arc::default(), reads_apart };
+    redis::start(config, Arc::new(backend), server).expect("a free port")
 }
 
 fn connect(gateway: &RedisGateway) -> BufReader<TcpStream> {
@@ -176,13 +186,19 @@ fn each_connection_sees_its_own_commands_in_order_and_once() {
     work(&gateway());
 }
 
+#[test]
+fn each_connection_sees_its_own_commands_in_order_and_once_where_reads_are_ordered() {
+    let _limit = amcast_test_policy::time_limit();
+    work(&ordering_gateway());
+}
+
 /// A message that takes 20 bytes of a command beside the envelope: most commands here have more.
 const SMALL_MESSAGE: usize = amcast_smr::Envelope::BYTES + 20;
 
 #[test]
 fn each_connection_sees_its_own_commands_in_order_and_once_where_they_are_sent_in_parts() {
     let _limit = amcast_test_policy::time_limit();
-    work(&gateway_of(SMALL_MESSAGE));
+    work(&gateway_of(SMALL_MESSAGE, true));
 }
 
 #[test]
@@ -192,9 +208,15 @@ fn each_connection_sees_its_own_commands_in_order_while_keys_move() {
 }
 
 #[test]
+fn each_connection_sees_its_own_commands_in_order_while_keys_move_where_reads_are_ordered() {
+    let _limit = amcast_test_policy::time_limit();
+    work_while_keys_move(&ordering_gateway());
+}
+
+#[test]
 fn commands_in_parts_follow_keys_that_move() {
     let _limit = amcast_test_policy::time_limit();
-    work_while_keys_move(&gateway_of(SMALL_MESSAGE));
+    work_while_keys_move(&gateway_of(SMALL_MESSAGE, true));
 }
 
 fn work_while_keys_move(gateway: &RedisGateway) {
@@ -256,7 +278,7 @@ fn work(gateway: &RedisGateway) {
                     let (mut commands, mut expected) = (Vec::new(), Vec::new());
                     for _ in 0..40 {
                         let (a, b) = (rng.below(6) as usize, rng.below(6) as usize);
-                        match rng.below(5) {
+                        match rng.below(8) {
                             0 if a != b => {
                                 commands.push(format!("MSET w{w}k{a} 5 w{w}k{b} 7"));
                                 (model[a], model[b]) = (5, 7);
@@ -271,6 +293,11 @@ fn work(gateway: &RedisGateway) {
                                 commands.push(format!("EXISTS w{w}k{a} w{w}k{b}"));
                                 let there = [a, b].iter().filter(|k| model[**k] != 0).count();
                                 expected.push(format!(":{there}"));
+                            }
+                            5 | 6 => {
+                                commands.push(format!("STRLEN w{w}k{a}"));
+                                let digits = model[a].checked_ilog10().map_or(0, |log| log + 1);
+                                expected.push(format!(":{digits}"));
                             }
                             3 => {
                                 commands.push(format!("DEL w{w}k{a}"));
@@ -532,7 +559,7 @@ fn commands_are_listed_by_what_is_asked_for() {
     }
 }
 
-/// Gives commands back as refused, in bytes that are none, and answers the last ones.
+/// Gives commands back as refused, in bytes that are none, and answers the last ones; those of some keys in other ways.
 #[derive(Default)]
 struct Garbler {
     answers: OnceLock<Arc<dyn BackendAnswers>>,
@@ -548,18 +575,38 @@ impl Backend for Garbler {
         assert!(self.answers.set(answers).is_ok());
     }
 
-    fn submit(&self, _: GroupSet, _: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy> {
+    fn submit(&self, _: GroupSet, message: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy> {
         let given = self.given.lock().unwrap().pop_front();
         let answers = self.answers.get().expect("it was started");
-        match given {
-            Some(args) => {
-                let refused = [b"?5\n", &args[..]].concat();
-                answers.answer(token, ServiceAnswer::borrowed(Outcome::NotExecuted, &refused));
+        let has = |key: &[u8]| message.windows(key.len()).any(|bytes| bytes == key);
+        let (outcome, answer) = match given {
+            Some(args) => (Outcome::NotExecuted, [b"?5\n", &args[..]].concat()),
+            None if has(b"fails") => (Outcome::Unknown, b"-ERR nobody knows\r\n".to_vec()),
+            None if has(b"cut") => {
+                let mut answer = Vec::new();
+                batch::begin_answers(&mut answer);
+                batch::put_answer(&mut answer, |to| {
+                    to.extend_from_slice(b"+OK\r\n");
+                    Outcome::Executed
+                });
+                (Outcome::Executed, answer)
             }
-            None => answers.answer(token, ServiceAnswer::borrowed(Outcome::Executed, b"+OK\r\n")),
-        }
+            None => (Outcome::Executed, b"+OK\r\n".to_vec()),
+        };
+        answers.answer(token, ServiceAnswer::borrowed(outcome, &answer));
         Ok(())
     }
+}
+
+/// A gateway to a [`Garbler`] that gives these back first.
+fn garbling(given: &[Vec<u8>]) -> RedisGateway {
+    let given = Mutex::new(given.iter().cloned().collect());
+    let garbler = Garbler { given, ..Garbler::default() };
+    let status: Arc<dyn ServerStatus> = Arc::new(LocalBackend::new(SHARDS, 1));
+    let map = Partitions::by_slot(SHARDS).into();
+    let server = Arc::new(StoreServer::new(map, 100, 0, None, status));
+    let config = redis::RedisGatewayConfig::new(([127, 0, 0, 1], 0).into(), 1);
+    redis::start(config, Arc::new(garbler), server).expect("a free port")
 }
 
 #[test]
@@ -572,17 +619,47 @@ fn a_refusal_that_holds_no_command_is_an_error_and_ends_no_connection() {
     };
     let (none, cut) = (encoded(&[]), encoded(&[b"SET", b"a", b"1"])[..9].to_vec());
     let given = [none, cut, encoded(&[b"NOSUCH"]), encoded(&[b"SET"])];
-    let garbler = Garbler { given: Mutex::new(given.into()), ..Garbler::default() };
-    let status: Arc<dyn ServerStatus> = Arc::new(LocalBackend::new(SHARDS, 1));
-    let map = Partitions::by_slot(SHARDS).into();
-    let server = Arc::new(StoreServer::new(map, 100, 0, None, status));
-    let config = redis::RedisGatewayConfig::new(([127, 0, 0, 1], 0).into(), 1);
-    let gateway = redis::start(config, Arc::new(garbler), server).expect("a free port");
+    let gateway = garbling(&given);
     let mut client = connect(&gateway);
-    let answers = pipeline(&mut client, &(0..6).map(|n| format!("SET a {n}")).collect::<Vec<_>>());
+    // Each is a message of its own.
+    let answers = pipeline(&mut client, &(0..6).map(|n| format!("MSET a {n}")).collect::<Vec<_>>());
     let errors = answers.iter().filter(|answer| answer.starts_with("-ERR")).count();
     assert_eq!((errors, &answers[4..]), (4, &["+OK".to_string(), "+OK".to_string()][..]));
     let is_clear = |answer: &&String| answer.contains("bytes that are no command");
     assert_eq!(answers.iter().filter(is_clear).count(), 4, "{answers:?}");
+    assert_eq!(pipeline(&mut client, &["PING".to_string()]), ["+PONG"]);
+}
+
+#[test]
+fn commands_of_a_message_that_is_refused_are_sent_again_each_as_one() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut given = Vec::new();
+    encode_args(&[b"SET", b"a", b"1"], &mut given);
+    let mut other = Vec::new();
+    encode_args(&[b"GET", b"b"], &mut other);
+    batch::join(&mut given, 0, &other);
+    batch::join(&mut given, 0, b"no command");
+    // Six commands are refused, and the refusal holds two of them, which are not joined again.
+    let gateway = garbling(&[given]);
+    let mut client = connect(&gateway);
+    let sets: Vec<String> = (0..6).map(|n| format!("SET a {n}")).collect();
+    let answers = pipeline(&mut client, &sets);
+    assert_eq!(answers[..2], ["+OK", "+OK"]);
+    let is_clear = |answer: &String| answer.contains("bytes that are no command");
+    assert!(answers[2..].iter().all(is_clear), "{answers:?}");
+    assert_eq!(pipeline(&mut client, &sets), ["+OK"; 6], "nothing is refused any more");
+}
+
+#[test]
+fn commands_of_a_message_that_fails_as_a_whole_have_its_error() {
+    let _limit = amcast_test_policy::time_limit();
+    let gateway = garbling(&[]);
+    let mut client = connect(&gateway);
+    let sets: Vec<String> = (0..3).map(|n| format!("SET fails {n}")).collect();
+    let answers = pipeline(&mut client, &sets);
+    assert_eq!(answers, ["-ERR nobody knows"; 3]);
+    let cut = pipeline(&mut client, &["SET cut 1", "SET cut 2", "SET cut 3"].map(String::from));
+    assert_eq!(cut[0], "+OK");
+    assert!(cut[1..].iter().all(|answer| answer.contains("answered fewer commands")), "{cut:?}");
     assert_eq!(pipeline(&mut client, &["PING".to_string()]), ["+PONG"]);
 }

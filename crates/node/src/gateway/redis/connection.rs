@@ -1,12 +1,14 @@
 //! One client's connection.
 
 mod answers;
+mod batches;
 mod bounds;
 mod order;
 mod parts;
 mod reroute;
 mod state;
 
+use self::batches::UnsentBatches;
 use self::state::{
     AnswerQueue, ExpectedAnswers, InputProgress, NextCommand, RefusedCommands, TransactionHere,
     UnorderedReads,
@@ -76,6 +78,8 @@ struct UnsentCommand {
     large: bool,
     /// Whether its answer may be far larger than the command.
     may_answer_much: bool,
+    /// Whether it may share a message with others.
+    joins: bool,
     /// Its place among the commands with large answers, once it was asked for: most have none.
     turn: Option<Box<AnswerTurn>>,
     then: AfterAnswer,
@@ -128,6 +132,7 @@ struct RedisConnection<B: Backend> {
     last_request: u64,
     reads: UnorderedReads,
     next: NextCommand,
+    batches: UnsentBatches,
     transaction: TransactionHere,
     /// No more input will be taken; the connection ends once all answers were written.
     closing: bool,
@@ -185,6 +190,7 @@ pub(super) fn open<B: Backend>(
         refused: RefusedCommands::default(),
         reads: UnorderedReads::default(),
         next: NextCommand::default(),
+        batches: UnsentBatches::default(),
         transaction: TransactionHere::default(),
         closing: false,
         last_command: "NULL",
@@ -267,8 +273,26 @@ impl<B: Backend> RedisConnection<B> {
 
     /// Takes commands from the input and sends them on, while it can.
     fn take_commands(&mut self, cx: &mut Context<'_>, now: ClockReading) -> ReadProgress {
-        let mut sent = false;
         (self.input.held_back, self.input.starved) = (false, false);
+        if self.refused.count > 0 {
+            self.take_back_batches();
+        }
+        let sent = self.send_batches(cx, now) && self.send_commands(cx, now);
+        self.send_batches(cx, now);
+        self.give_back();
+        if self.wire.release_read() {
+            let mut said = lock(&self.client.info.said);
+            said.active_us = now.wall_us;
+            said.command = self.last_command;
+        }
+        // Answers may be there already, and let more commands go.
+        if sent { ReadProgress::More } else { ReadProgress::Stuck }
+    }
+
+    /// Takes commands and sends them, or joins them with others, until one of them has to wait, or there is none. Whether
+    /// there was one.
+    fn send_commands(&mut self, cx: &mut Context<'_>, now: ClockReading) -> bool {
+        let mut sent = false;
         loop {
             sent |= self.send_parts(cx, now);
             if self.refused.count > 0 {
@@ -304,14 +328,7 @@ impl<B: Backend> RedisConnection<B> {
                 break;
             }
         }
-        self.give_back();
-        if self.wire.release_read() {
-            let mut said = lock(&self.client.info.said);
-            said.active_us = now.wall_us;
-            said.command = self.last_command;
-        }
-        // Answers may be there already, and let more commands go.
-        if sent { ReadProgress::More } else { ReadProgress::Stuck }
+        sent
     }
 
     /// Takes one command from the input.
@@ -564,7 +581,8 @@ impl<B: Backend> RedisConnection<B> {
     /// Reads once, unless commands cannot be taken now; ready with `Ok` if there is something new
     /// to look at, with `Err` if the connection broke.
     fn read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ()>> {
-        let waits = self.next.barrier || self.next.pending.is_some() || self.refused.count > 0;
+        let unsent = self.next.pending.is_some() || !self.batches.is_empty();
+        let waits = self.next.barrier || unsent || self.refused.count > 0;
         let stuck = self.full() || waits || !self.is_calm();
         if stuck {
             self.wire.input.wait();

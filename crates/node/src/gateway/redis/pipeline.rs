@@ -69,7 +69,7 @@ impl KeyHold {
 /// The requests of one connection that are under way.
 #[derive(Default, Debug)]
 pub(super) struct Pipeline {
-    /// In ascending order.
+    /// In ascending order, each once for each of its commands.
     open: VecDeque<u64>,
     /// The single shard that all of them go to, while that is so.
     only: Option<Gid>,
@@ -81,6 +81,7 @@ pub(super) struct Pipeline {
 }
 
 impl Pipeline {
+    /// Commands under way.
     pub(super) fn len(&self) -> usize {
         self.open.len()
     }
@@ -110,19 +111,25 @@ impl Pipeline {
         self.writes > 0 && self.held.iter().any(|held| held.writes && !held.is_apart(reach))
     }
 
-    /// Notes that a request was sent. Requests grow.
+    /// Notes that a request was sent, or that one more command is in it. A request's first command comes in the order of
+    /// requests.
     pub(super) fn sent(&mut self, request: u64, reach: &CommandReach<'_>) {
         let CommandReach { dst, writes, refusable, .. } = *reach;
         let before = self.held.len();
         let single = if dst.len() == 1 { dst.lowest() } else { None };
         self.only =
             if self.open.is_empty() { single } else { self.only.filter(|g| single == Some(*g)) };
-        self.open.push_back(request);
+        // Mostly it is the last one: then nothing is moved.
+        let at = self.open.partition_point(|open| *open <= request);
+        self.open.insert(at, request);
+        let at = self.held.partition_point(|held| held.request <= request);
         match reach.few_keys() {
-            None => self.held.push_back(KeyHold { request, dst, key: None, writes, refusable }),
+            None => self.held.insert(at, KeyHold { request, dst, key: None, writes, refusable }),
             Some(keys) => {
                 let hold = |key: &u64| KeyHold { request, dst, key: Some(*key), writes, refusable };
-                self.held.extend(keys.iter().map(hold));
+                for (i, key) in keys.iter().enumerate() {
+                    self.held.insert(at + i, hold(key));
+                }
             }
         }
         let more = self.held.len() - before;
@@ -130,12 +137,12 @@ impl Pipeline {
         self.refusable += if refusable { more } else { 0 };
     }
 
-    /// Notes that a request was answered.
-    pub(super) fn answered(&mut self, request: u64) {
+    /// Notes that a request was answered; how many commands it had.
+    pub(super) fn answered(&mut self, request: u64) -> usize {
         // Most answers are to the first one: then neither of these moves the rest.
-        if let Ok(at) = self.open.binary_search(&request) {
-            self.open.remove(at);
-        }
+        let from = self.open.partition_point(|open| *open < request);
+        let commands = self.open.range(from..).take_while(|open| **open == request).count();
+        self.open.drain(from..from + commands);
         let from = self.held.partition_point(|held| held.request < request);
         let count = self.held.range(from..).take_while(|held| held.request == request).count();
         for held in self.held.drain(from..from + count) {
@@ -145,6 +152,7 @@ impl Pipeline {
         if self.held.is_empty() {
             self.held.shrink_to(HOLDS_KEPT);
         }
+        commands
     }
 
     /// Bytes that the keys of commands under way take.
@@ -235,7 +243,7 @@ mod tests {
         assert!(!p.admits(&reach(&[1, 2], &[5], false)), "another key of a shard that is held");
         assert!(p.admits(&reach(&[2, 3], &[5], true)), "other shards");
         assert!(!p.admits(&reach(&[1, 2], &many, false)));
-        (1..=250).for_each(|request| p.answered(request));
+        (1..=250).for_each(|request| assert_eq!(p.answered(request), 1));
         assert!(p.admits(&reach(&[1, 2], &[5], false)));
         // Many keys of few commands are counted one by one.
         p.sent(251, &reach(&[0, 1], &many[..KEYS_MAX], false));
@@ -251,7 +259,7 @@ mod tests {
         (1..=250).for_each(|request| p.sent(request, &reach(&[0, 1], &keys, true)));
         assert!(p.held.capacity() >= 250 * keys.len());
         assert_eq!(p.bytes(), p.held.capacity() * size_of::<KeyHold>());
-        (1..=250).for_each(|request| p.answered(request));
+        (1..=250).for_each(|request| assert_eq!(p.answered(request), 1));
         assert!(p.held.capacity() <= HOLDS_KEPT, "{}", p.held.capacity());
     }
 }

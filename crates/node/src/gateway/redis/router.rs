@@ -155,7 +155,7 @@ impl Mailbox {
     pub(super) fn opened(&self, request: u64) {
         let mut inbox = lock(&self.0);
         inbox.open += 1;
-        inbox.last_request = request;
+        inbox.last_request = inbox.last_request.max(request);
     }
 
     /// Notes that a request was not sent after all.

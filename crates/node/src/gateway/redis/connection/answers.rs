@@ -4,6 +4,7 @@ use super::super::router::{FrameBody, RoutedAnswer};
 use super::{ANSWER_BYTES_GUESS, AfterAnswer, AnswerSlot, RedisConnection, bounds};
 use crate::gateway::backend::Backend;
 use amcast_core::{Outcome, ServiceAnswer};
+use amcast_kv::batch;
 use amcast_kv::client::host_ns;
 use amcast_kv::command_stats::{CallEnd, CommandCall};
 use amcast_kv::registry::{self, CommandRunner};
@@ -11,6 +12,10 @@ use amcast_kv::reply::Reply;
 use amcast_kv::resp::reply;
 use amcast_kv::size_refusal;
 use std::borrow::Cow;
+
+/// The answer to a joined command of which a node said nothing, though it answered others of its message.
+const CUT_SHORT: &[u8] =
+    b"-ERR a node answered fewer commands than were sent; whether this one took effect is not known\r\n";
 
 impl<B: Backend> RedisConnection<B> {
     /// Takes arrived answers, and moves those whose turn it is to the output.
@@ -38,39 +43,28 @@ impl<B: Backend> RedisConnection<B> {
         self.mail = mail;
     }
 
-    /// Puts the answer to the request with this low half into its place.
+    /// Puts the answer to the request with this low half into its place, or the answers to its commands into theirs.
     pub(super) fn place(&mut self, low: u32, answer: ServiceAnswer<'_>) {
         if self.place_part(low, &answer) {
             return;
         }
         let ServiceAnswer { outcome, bytes: answer } = answer;
-        // The error of a command that was not executed says nothing of how large answers are: after a stall a connection
-        // would have many large ones under way at a time.
-        let is_executed = outcome == Outcome::Executed;
-        if is_executed {
-            self.expected.guess = answer.len().max(self.expected.guess - self.expected.guess / 8);
-        }
-        let mine = |s: &AnswerSlot| matches!(s, AnswerSlot::Open { request, .. } if *request as u32 == low);
-        let Some(i) = self.answers.slots.iter().position(mine) else { return };
-        let AnswerSlot::Open { request, then, resp, silent, mut call } =
-            std::mem::replace(&mut self.answers.slots[i], AnswerSlot::Ready(Vec::new(), None))
-        else {
-            return;
-        };
-        self.pipeline.answered(request);
+        let Some((at, request)) = self.next_open(low) else { return };
+        let is_joined = self.pipeline.answered(request) > 1;
         let large = self.end_parts(request);
         self.reads.peeks.retain(|peek| peek.request != request);
         self.reads.apart.retain(|read| *read != request);
+        let is_executed = outcome == Outcome::Executed;
         self.expected.turns.answered(request, is_executed, answer.len());
+        if !is_joined {
+            self.learn_size(outcome, answer.len());
+        }
         if self.expected.probe == Some(request) {
             (self.expected.probe, self.expected.probed) = (None, is_executed);
             // One of that size and no other is known; below this many are sent in any case.
             self.expected.guess = answer.len().max(ANSWER_BYTES_GUESS);
         }
-        let too_large = size_refusal::of_refusal(&answer);
-        // How large answers are is not known any more.
-        self.expected.probed &= too_large.is_none();
-        let refusal = too_large.or_else(|| self.shared.learn(&answer));
+        let refusal = self.oversize(&answer).or_else(|| self.shared.learn(&answer));
         // A command that is refused for its map, its stamp or its answer's size was sent a moment ago: it was not
         // executed, its copies will not be, and it is sent again.
         let outcome = if refusal.is_some() { Outcome::NotExecuted } else { outcome };
@@ -78,12 +72,92 @@ impl<B: Backend> RedisConnection<B> {
             self.shared.clock.accepted();
         }
         if let Some(args) = refusal {
-            (self.refused.count, self.refused.drains) = (self.refused.count + 1, true);
             // Of a large command the answer holds no arguments.
             let args = large.map_or_else(|| args.to_vec(), |large| large.into_args());
-            self.answers.slots[i] = AnswerSlot::Refused { args, then, resp, silent, call };
-            return;
+            match is_joined {
+                true => self.refuse_joined(low, &args),
+                false => self.refuse_slot(at, args),
+            }
+        } else if is_joined {
+            self.place_joined(low, outcome, &answer);
+        } else {
+            self.place_one(at, outcome, answer);
         }
+    }
+
+    /// The first command of the request with this low half that has no answer: its slot, and the request.
+    fn next_open(&self, low: u32) -> Option<(usize, u64)> {
+        let request = |slot: &AnswerSlot| match slot {
+            AnswerSlot::Open { request, .. } if *request as u32 == low => Some(*request),
+            _ => None,
+        };
+        self.answers.slots.iter().enumerate().find_map(|(i, slot)| Some((i, request(slot)?)))
+    }
+
+    /// Learns how large answers are. The error of a command that was not executed says nothing of that: after a stall a
+    /// connection would have many large ones under way at a time.
+    fn learn_size(&mut self, outcome: Outcome, bytes: usize) {
+        if outcome == Outcome::Executed {
+            self.expected.guess = bytes.max(self.expected.guess - self.expected.guess / 8);
+        }
+    }
+
+    /// The arguments of a read that is refused for the size of its answer: how large answers are is not known any more.
+    fn oversize<'a>(&mut self, answer: &'a [u8]) -> Option<&'a [u8]> {
+        let args = size_refusal::of_refusal(answer)?;
+        self.expected.probed = false;
+        Some(args)
+    }
+
+    /// The command of this slot is to be sent again.
+    fn refuse_slot(&mut self, at: usize, args: Vec<u8>) {
+        let slot = &mut self.answers.slots[at];
+        let AnswerSlot::Open { then, resp, silent, call, .. } =
+            std::mem::replace(slot, AnswerSlot::Ready(Vec::new(), None))
+        else {
+            return;
+        };
+        *slot = AnswerSlot::Refused { args, then, resp, silent, call };
+        (self.refused.count, self.refused.drains) = (self.refused.count + 1, true);
+    }
+
+    /// Joined commands are to be sent again, each as one.
+    pub(super) fn refuse_joined(&mut self, low: u32, args: &[u8]) {
+        let mut commands = batch::commands(args);
+        while let Some((at, _)) = self.next_open(low) {
+            // Bytes that are no command get an error when it is sent again.
+            self.refuse_slot(at, commands.next().unwrap_or_default().to_vec());
+        }
+    }
+
+    /// Puts the answers to joined commands into their places; an error may be that of all.
+    fn place_joined(&mut self, low: u32, outcome: Outcome, answer: &[u8]) {
+        for (outcome, answer) in batch::answers(answer).into_iter().flatten() {
+            let Some((at, _)) = self.next_open(low) else { return };
+            match self.oversize(answer) {
+                Some(args) => self.refuse_slot(at, args.to_vec()),
+                None => {
+                    self.learn_size(outcome, answer.len());
+                    self.place_one(at, outcome, Cow::Borrowed(answer));
+                }
+            }
+        }
+        let (outcome, rest) = match batch::answers(answer) {
+            Some(_) => (Outcome::Unknown, CUT_SHORT),
+            None => (outcome, answer),
+        };
+        while let Some((at, _)) = self.next_open(low) {
+            self.place_one(at, outcome, Cow::Borrowed(rest));
+        }
+    }
+
+    /// Puts the answer to one command into its slot.
+    fn place_one(&mut self, at: usize, outcome: Outcome, answer: Cow<'_, [u8]>) {
+        let AnswerSlot::Open { then, resp, silent, mut call, .. } =
+            std::mem::replace(&mut self.answers.slots[at], AnswerSlot::Ready(Vec::new(), None))
+        else {
+            return;
+        };
         call.end = CallEnd::of(outcome, &answer);
         let shown = match answer {
             _ if silent => {
@@ -95,7 +169,7 @@ impl<B: Backend> RedisConnection<B> {
             {
                 bytes
             }
-            _ if i == 0 => {
+            _ if at == 0 => {
                 let output = std::mem::take(&mut self.wire.output);
                 self.wire.output = self.finished(then, &answer, resp, call, output);
                 Vec::new()
@@ -103,7 +177,7 @@ impl<B: Backend> RedisConnection<B> {
             _ => self.finished(then, &answer, resp, call, Vec::new()),
         };
         self.answers.bytes += shown.len();
-        self.answers.slots[i] = AnswerSlot::Ready(shown, Some(call));
+        self.answers.slots[at] = AnswerSlot::Ready(shown, Some(call));
         self.show_ready();
     }
 

@@ -112,6 +112,7 @@ impl<B: Backend> RedisConnection<B> {
             + self.input.parser.capacity()
             + self.mail.bytes.capacity()
             + self.next.body.capacity()
+            + self.batches.capacity()
             + self.pipeline.bytes()
             + self.next.large.as_ref().map_or(0, |large| large.capacity())
             + self.refused_bytes()

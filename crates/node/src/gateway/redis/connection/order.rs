@@ -8,6 +8,7 @@ use crate::command_bytes::fit;
 use crate::gateway::backend::{Backend, BackendBusy};
 use crate::gateway::clock::ClockReading;
 use amcast_core::{Gid, GroupSet};
+use amcast_kv::batch::may_be_joined;
 use amcast_kv::client::ReadConsistency;
 use amcast_kv::client::host_ns;
 use amcast_kv::command_stats::{CallEnd, CommandCall};
@@ -31,6 +32,18 @@ impl<B: Backend> RedisConnection<B> {
         cx: &mut Context<'_>,
         now: ClockReading,
     ) -> Option<UnsentCommand> {
+        let mut pending = pending;
+        if pending.joins && self.large_answer(&pending).is_none() {
+            pending.turn = None;
+            self.take_free_place(&mut pending);
+            if pending.turn.is_none() {
+                return self.join(pending, cx, now);
+            }
+        }
+        // The shard sees what was joined before.
+        if !self.send_batches(cx, now) {
+            return Some(pending);
+        }
         let call = pending.call;
         match self.hand_in_or_wait(pending, cx, now) {
             Ok((request, then)) => {
@@ -177,6 +190,8 @@ impl<B: Backend> RedisConnection<B> {
         let can = dst.len() == 1 && self.shared.backend.reads_apart();
         let apart = read_only && shown && !sequential && can;
         let may_answer_much = !large && command.may_answer_much(args);
+        let is_alone = large || here || apart || !shown || dst.len() > 1 || keys.is_none();
+        let joins = !is_alone && may_be_joined(call.number) && (read_only || !may_answer_much);
         let turn = None;
         Ok(UnsentCommand {
             dst,
@@ -186,6 +201,7 @@ impl<B: Backend> RedisConnection<B> {
             apart,
             large,
             may_answer_much,
+            joins,
             turn,
             then,
             call,
@@ -194,7 +210,7 @@ impl<B: Backend> RedisConnection<B> {
 
     /// Whether a command may be sent now. A read that is answered here sees all that was written before
     /// it, and nothing that is written after it.
-    fn admits(&self, p: &UnsentCommand) -> bool {
+    pub(super) fn admits(&self, p: &UnsentCommand) -> bool {
         if self.next.large.is_some() || self.must_probe(p) {
             return false;
         }
@@ -281,7 +297,12 @@ impl<B: Backend> RedisConnection<B> {
         let writes = !read_only;
         let reach = CommandReach { dst, keys: keys.as_deref(), writes, refusable };
         self.pipeline.sent(request, &reach);
-        self.next.spare_keys = keys.filter(|keys| keys.capacity() <= KEYS_MAX).unwrap_or_default();
+        self.keep_keys(keys);
         Ok((request, then))
+    }
+
+    /// Keeps the buffer of a command's keys for the next one.
+    pub(super) fn keep_keys(&mut self, keys: Option<Vec<u64>>) {
+        self.next.spare_keys = keys.filter(|keys| keys.capacity() <= KEYS_MAX).unwrap_or_default();
     }
 }
