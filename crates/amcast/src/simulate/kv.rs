@@ -9,9 +9,10 @@ use amcast_check::{PropertyVerdict, service};
 use amcast_core::rng::Rng;
 use amcast_core::{Gid, ServiceAnswer};
 use amcast_kv::{
-    Partitions, destinations, encode_args, encode_epoch, partitions, registry, slot, stamp_refusal,
+    Partitions, batch, destinations, encode_args, encode_epoch, partitions, registry, slot,
+    split_epoch, stamp_refusal,
 };
-use amcast_node::service::calls::{AnswerForm, returned, spoken};
+use amcast_node::service::calls::{AnswerForm, returned, spoken, spoken_together};
 pub use store::SimulatedStore;
 
 /// Keys of a run: few, so that clients meet.
@@ -68,6 +69,43 @@ impl KvWorkload {
         Call { args, ..Call::new(dst, body, read_only, op) }
     }
 
+    /// Commands that share a message, as a gateway has those of a pipeline; a transaction where the map sends them to
+    /// several shards.
+    fn joined(&self, commands: &[&[&str]]) -> Call {
+        let mut calls = commands.iter().map(|args| self.call(args));
+        let first = calls.next().expect("a command at least");
+        let mut body = first.body;
+        let from = body.len() - split_epoch(&body).1.len();
+        let mut is_one = first.dst.len() == 1;
+        for call in calls {
+            is_one &= call.dst == first.dst;
+            batch::join(&mut body, from, split_epoch(&call.body).1);
+        }
+        if !is_one {
+            let mut args = vec!["EXEC".to_string(), "0".to_string(), commands.len().to_string()];
+            for command in commands {
+                args.push(command.len().to_string());
+                args.extend(command.iter().map(ToString::to_string));
+            }
+            return self.call(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+        let read_only = first.read_only;
+        let (op, _) = spoken_together(split_epoch(&body).1, read_only).expect("whole commands");
+        let words = commands.join(&";").into_iter().map(str::to_string);
+        let args = std::iter::once(JOINED.to_string()).chain(words).collect();
+        Call { args, ..Call::new(first.dst, body, read_only, op) }
+    }
+
+    /// Commands on two keys that only read, or only write.
+    fn pipeline(&self, (one, other): (&str, &str), counter: &str, value: &str) -> Call {
+        match value.as_bytes().last().is_some_and(|last| last % 4 == 0) {
+            true => self.joined(&[&["GET", one], &["STRLEN", other], &["GET", counter]]),
+            false => {
+                self.joined(&[&["SET", one, value], &["INCR", counter], &["APPEND", other, "y"]])
+            }
+        }
+    }
+
     /// A call that is judged beside the model.
     fn apart(&self, args: &[&str]) -> Call {
         Call { op: args.join(" "), is_apart: true, ..self.call(args) }
@@ -114,6 +152,9 @@ impl KvWorkload {
     }
 }
 
+/// The first argument of a call of joined commands; these follow, with a semicolon between two.
+const JOINED: &str = "JOINED";
+
 fn text(shard: Gid) -> String {
     shard.0.to_string()
 }
@@ -149,7 +190,8 @@ impl Workload for KvWorkload {
             9 => self.call(&["MSET", &one, &value, &other, &value]),
             10 | 11 => self.call(&["MGET", &one, &other, &counter]),
             12 => self.call(&["DEL", &one, &other]),
-            13 => self.transaction(&one, &other, &counter, &value),
+            13 if value.len() % 2 == 0 => self.transaction(&one, &other, &counter, &value),
+            13 => self.pipeline((&one, &other), &counter, &value),
             14 => self.call(&["SET", &one, &value.repeat(LARGE_BYTES / value.len())]),
             _ => self.expiring(rng),
         }
@@ -166,7 +208,13 @@ impl Workload for KvWorkload {
     fn returned(&mut self, call: &Call, answer: &ServiceAnswer<'_>) -> AnswerMeaning {
         let again = |now_ms, map: &Self| {
             let args: Vec<&str> = call.args.iter().map(String::as_str).collect();
-            let anew = if call.is_apart { map.apart(&args) } else { map.call(&args) };
+            let anew = match *args {
+                [JOINED, ref rest @ ..] => {
+                    map.joined(&rest.split(|word| *word == ";").collect::<Vec<_>>())
+                }
+                _ if call.is_apart => map.apart(&args),
+                _ => map.call(&args),
+            };
             AnswerMeaning::Again { now_ms, call: Some(anew) }
         };
         if let Some((now_ms, _)) = stamp_refusal::of_refusal(&answer.bytes) {
@@ -185,6 +233,7 @@ impl Workload for KvWorkload {
         }
         let form = match call.args[0].as_str() {
             "EXEC" => AnswerForm::All,
+            JOINED => AnswerForm::Joined,
             name if name.starts_with("AMCAST.") => AnswerForm::Other,
             _ => AnswerForm::Same,
         };

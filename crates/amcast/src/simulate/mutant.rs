@@ -29,6 +29,8 @@ pub enum ServiceMutant {
     HandsInTooSoon,
     /// One node writes keys that nobody reads, and nodes do not compare their states.
     DiffersUnread,
+    /// The last of the commands that share a message is answered and not executed.
+    LosesJoined,
 }
 
 /// A judge of the runs of a service.
@@ -164,6 +166,12 @@ impl ServiceMutant {
             "one node writes keys that nobody reads, and nodes do not compare their states",
             ServiceJudge::OneState,
         ),
+        DeclaredMutant::new(
+            Self::LosesJoined,
+            "loses-joined",
+            "the last of the commands that share a message is answered and not executed",
+            ServiceJudge::Linearizable,
+        ),
     ];
 
     /// Whether the mistake can be made at all above this protocol, in a cluster of so many groups.
@@ -179,7 +187,10 @@ impl ServiceMutant {
             Self::ExpiresByOwnClock | Self::TrustsAnyClock | Self::HandsInTooSoon => {
                 can.senders == Senders::Replicas
             }
-            Self::ForgetsSessions | Self::LosesCommand | Self::DiffersUnread => true,
+            Self::ForgetsSessions
+            | Self::LosesCommand
+            | Self::DiffersUnread
+            | Self::LosesJoined => true,
         }
     }
 
@@ -191,6 +202,7 @@ impl ServiceMutant {
                 | Self::TrustsAnyClock
                 | Self::HandsInTooSoon
                 | Self::DiffersUnread
+                | Self::LosesJoined
         )
     }
 

@@ -4,7 +4,9 @@
 use super::super::{ServiceShape, SimulatedService};
 use crate::simulate::ServiceMutant;
 use amcast_core::{GroupSet, Outcome};
-use amcast_kv::{HashSeed, Kv, Partitions, decode_args, encode_args, encode_epoch, split_epoch};
+use amcast_kv::{
+    HashSeed, Kv, Partitions, batch, decode_args, encode_args, encode_epoch, split_epoch,
+};
 use amcast_log::{Logs, NODE_BYTES};
 use amcast_log::{StoreAndLog, StoreAndLogShard};
 use amcast_smr::machine::{Access, ExecutionPoint, Refusal, ShardedMachine};
@@ -20,6 +22,8 @@ pub struct SimulatedStore {
     drops: bool,
     /// Each SET writes a key that nobody reads, too.
     writes_unread: bool,
+    /// The last of several commands of a message is answered only.
+    loses_joined: bool,
 }
 
 impl SimulatedService for SimulatedStore {
@@ -29,7 +33,9 @@ impl SimulatedService for SimulatedStore {
         let inner =
             StoreAndLog::new(store.with_move_keys(MOVE_KEYS), Logs::new(shards, NODE_BYTES));
         let writes_unread = rank == 0 && mutant == Some(ServiceMutant::DiffersUnread);
-        Self { inner, drops: mutant == Some(ServiceMutant::DropsMovedKeys), writes_unread }
+        let loses_joined = mutant == Some(ServiceMutant::LosesJoined);
+        let drops = mutant == Some(ServiceMutant::DropsMovedKeys);
+        Self { inner, drops, writes_unread, loses_joined }
     }
 }
 
@@ -51,6 +57,40 @@ fn with_unread_key(command: &[u8]) -> Option<Vec<u8>> {
     encode_epoch(epoch, &mut both);
     encode_args(&[b"MSET", name, value, unread.as_bytes(), b"1"], &mut both);
     Some(both)
+}
+
+/// The commands of a message without the last one, and that one, each with the epoch; none if they are fewer than three.
+fn without_last(command: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+    let (_, args) = split_epoch(command);
+    let epoch = command.len() - args.len();
+    let mut joined: Vec<&[u8]> = batch::commands(args).collect();
+    let last = joined.pop().filter(|_| joined.len() > 1)?;
+    let mut rest = command[..epoch].to_vec();
+    let mut alone = rest.clone();
+    rest.extend_from_slice(joined[0]);
+    joined[1..].iter().for_each(|args| batch::join(&mut rest, epoch, args));
+    alone.extend_from_slice(last);
+    Some((rest, alone))
+}
+
+impl SimulatedStore {
+    /// Executes joined commands, but the last one over empty shards.
+    fn lose_last<'a>(
+        &self,
+        at: &ExecutionPoint<'a>,
+        parts: &'a mut [&'a mut StoreAndLogShard],
+        (rest, last): (&[u8], &[u8]),
+        answer: &mut Vec<u8>,
+    ) -> Outcome {
+        let outcome = self.inner.apply(at, parts, rest, answer);
+        if batch::answers(answer).is_some() {
+            let mut lost = self.part();
+            batch::put_answer(answer, |answer| {
+                self.inner.apply(at, &mut [&mut lost], last, answer)
+            });
+        }
+        outcome
+    }
 }
 
 impl ShardedMachine for SimulatedStore {
@@ -78,6 +118,11 @@ impl ShardedMachine for SimulatedStore {
                 self.inner.apply(at, &mut [&mut **from, &mut lost], command, answer)
             }
             parts => {
+                if let Some((rest, last)) =
+                    self.loses_joined.then(|| without_last(command)).flatten()
+                {
+                    return self.lose_last(at, parts, (&rest, &last), answer);
+                }
                 let more = self.writes_unread.then(|| with_unread_key(command)).flatten();
                 self.inner.apply(at, parts, more.as_deref().unwrap_or(command), answer)
             }
