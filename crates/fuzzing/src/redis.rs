@@ -1,7 +1,7 @@
 //! Requests of clients of the Redis gateway.
 
 use amcast_core::{Gid, MsgId, Pid};
-use amcast_kv::{Kv, Partitions, destinations, encode_args, registry};
+use amcast_kv::{Kv, Partitions, batch, destinations, encode_args, registry};
 use amcast_smr::{DeliveryResult, Envelope, Executor, ExecutorState, Limits, Stamp};
 
 /// The longest command that is taken, in bytes: short, so that the limit is met.
@@ -9,6 +9,7 @@ const COMMAND_BYTES_MAX: usize = 200;
 
 /// A stream of requests is cut into the same commands however it comes in pieces.
 pub(crate) fn requests(bytes: &[u8]) {
+    batches(bytes);
     let Some((&cut, stream)) = bytes.split_first() else { return };
     let parsed =
         |piece: usize| amcast_kv::resp::fuzzing::requests(stream, piece.max(1), COMMAND_BYTES_MAX);
@@ -26,6 +27,20 @@ pub(crate) fn requests(bytes: &[u8]) {
         amcast_kv::decode_args(&encoded, &mut decoded).expect("it was encoded");
         assert_eq!(args, decoded);
     }
+}
+
+/// Any bytes are taken for the commands of one message, or for their answers, and what is joined comes apart again.
+fn batches(bytes: &[u8]) {
+    let parts: Vec<&[u8]> = bytes.split(|&b| b == b'\n').take(batch::BATCH_MAX).collect();
+    let mut joined = parts[0].to_vec();
+    parts[1..].iter().for_each(|part| batch::join(&mut joined, 0, part));
+    if !batch::is_batch(parts[0]) {
+        assert!(batch::commands(&joined).eq(parts.iter().copied()));
+        assert!(batch::commands(&joined).is_whole());
+    }
+    assert!(batch::commands(bytes).map(<[u8]>::len).sum::<usize>() <= bytes.len());
+    let answers = batch::answers(bytes).into_iter().flatten();
+    assert!(answers.map(|(_, answer)| answer.len()).sum::<usize>() <= bytes.len());
 }
 
 const SHARDS: usize = 2;

@@ -4,8 +4,8 @@
 //! ordered, replicated and delivered as one message, and executed one after the other at its place. Most of
 //! what a small command costs is its message.
 //!
-//! Only commands for which nothing else changes are [joined](may_be_joined): of one key, with a small
-//! answer, and of a few microseconds. One that reads versions (`WATCH`) is not: all changes of a message have one version.
+//! Only commands that are as good together as alone are [joined](kind): of one key, with a small answer, and of a few
+//! microseconds. One that reads versions (`WATCH`) is not: all changes of a message have one version.
 
 use super::registry::{self, CommandRunner, CommandSpec, KeyArguments};
 use amcast_core::Outcome;
@@ -14,8 +14,8 @@ use std::sync::OnceLock;
 /// The mark in front of joined commands, behind the epoch. No count of arguments reads like this.
 const MARK: [u8; 4] = *b"\xffALL";
 
-/// The first byte of the answer to joined commands; no value of RESP begins with it, and no refusal.
-const ANSWERS: u8 = b'&';
+/// The first byte of the answer to a batch; no other answer of the store begins with it, and no refusal.
+const ANSWERS: u8 = b'{';
 
 /// Bytes in front of each command: their number.
 const LENGTH_BYTES: usize = 4;
@@ -24,7 +24,7 @@ const LENGTH_BYTES: usize = 4;
 const HEAD_BYTES: usize = 1 + LENGTH_BYTES;
 
 /// Commands of one message, at most.
-pub const JOINED_MAX: usize = 64;
+pub const BATCH_MAX: usize = 64;
 
 /// Writes of one key that copy their arguments, which may be long: that is why they do not count as fast.
 const SETTERS: [&str; 3] = ["set", "setex", "psetex"];
@@ -39,12 +39,32 @@ impl CommandSpec {
     }
 }
 
-/// Whether the command of this [number](registry::find) may share a message with others. With some arguments it may
-/// still [answer much](CommandSpec::may_answer_much).
-pub fn may_be_joined(number: u16) -> bool {
-    static JOINABLE: OnceLock<Vec<bool>> = OnceLock::new();
-    let joinable = JOINABLE.get_or_init(|| registry::all().map(CommandSpec::is_joinable).collect());
-    joinable[usize::from(number)]
+/// The commands that may share a message: those of one kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BatchKind {
+    /// They change nothing: one replica executes them.
+    Reads,
+    /// They may take memory, and are refused where there is none.
+    Grows,
+    /// They change keys, and take none.
+    Changes,
+}
+
+impl BatchKind {
+    fn of(command: &CommandSpec) -> Option<Self> {
+        command.is_joinable().then(|| match command.writes() {
+            false => Self::Reads,
+            true if command.is("denyoom") => Self::Grows,
+            true => Self::Changes,
+        })
+    }
+}
+
+/// The kind of the command of this [number](registry::find), if it may share a message with others. With some
+/// arguments it may still [answer much](CommandSpec::may_answer_much).
+pub fn kind(number: u16) -> Option<BatchKind> {
+    static KINDS: OnceLock<Vec<Option<BatchKind>>> = OnceLock::new();
+    KINDS.get_or_init(|| registry::all().map(BatchKind::of).collect())[usize::from(number)]
 }
 
 /// Whether the encoded arguments are those of joined commands.
@@ -68,30 +88,35 @@ pub fn join(message: &mut Vec<u8>, from: usize, args: &[u8]) {
 
 /// Each command's encoded arguments: those of joined commands in their order, or all bytes if it is only one.
 #[derive(Clone, Debug)]
-pub struct JoinedCommands<'a> {
+pub struct BatchCommands<'a> {
     rest: &'a [u8],
     is_batch: bool,
     left: usize,
 }
 
 /// The commands of these encoded arguments.
-pub fn commands(args: &[u8]) -> JoinedCommands<'_> {
+pub fn commands(args: &[u8]) -> BatchCommands<'_> {
     match args.strip_prefix(&MARK) {
-        Some(rest) => JoinedCommands { rest, is_batch: true, left: JOINED_MAX },
-        None => JoinedCommands { rest: args, is_batch: false, left: 1 },
+        Some(rest) => BatchCommands { rest, is_batch: true, left: BATCH_MAX },
+        None => BatchCommands { rest: args, is_batch: false, left: 1 },
     }
 }
 
-impl JoinedCommands<'_> {
-    /// Whether it holds whole commands and nothing else.
+impl<'a> BatchCommands<'a> {
+    /// The bytes that are left: where they are cut short, a part of the next command behind its length.
+    pub const fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// Whether it holds whole commands, one at least, and nothing else.
     pub fn is_whole(&self) -> bool {
         let mut all = self.clone();
-        while all.next().is_some() {}
-        !self.is_batch || all.rest.is_empty()
+        let count = all.by_ref().count();
+        !self.is_batch || count > 0 && all.rest.is_empty()
     }
 }
 
-impl<'a> Iterator for JoinedCommands<'a> {
+impl<'a> Iterator for BatchCommands<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
@@ -128,14 +153,14 @@ pub fn put_answer(answer: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>) -> Outco
 
 /// The answers of joined commands, each with its outcome, in the order of the commands.
 #[derive(Clone, Debug)]
-pub struct JoinedAnswers<'a>(&'a [u8]);
+pub struct BatchAnswers<'a>(&'a [u8]);
 
 /// The answers in that of joined commands; none if it is another one.
-pub fn answers(answer: &[u8]) -> Option<JoinedAnswers<'_>> {
-    answer.strip_prefix(&[ANSWERS]).map(JoinedAnswers)
+pub fn answers(answer: &[u8]) -> Option<BatchAnswers<'_>> {
+    answer.strip_prefix(&[ANSWERS]).map(BatchAnswers)
 }
 
-impl<'a> Iterator for JoinedAnswers<'a> {
+impl<'a> Iterator for BatchAnswers<'a> {
     type Item = (Outcome, &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -182,9 +207,9 @@ mod tests {
     fn more_commands_than_may_be_joined_are_no_whole_batch() {
         let one = encoded(&[b"GET", b"a"]);
         let mut message = one.clone();
-        (1..JOINED_MAX).for_each(|_| join(&mut message, 0, &one));
+        (1..BATCH_MAX).for_each(|_| join(&mut message, 0, &one));
         assert!(commands(&message).is_whole());
-        assert_eq!(commands(&message).count(), JOINED_MAX);
+        assert_eq!(commands(&message).count(), BATCH_MAX);
         join(&mut message, 0, &one);
         assert!(!commands(&message).is_whole());
     }
@@ -213,7 +238,7 @@ mod tests {
     fn what_waits_for_others_or_answers_much_stays_alone() {
         let joined = |name: &str| {
             let (number, _) = registry::find(name.as_bytes()).expect("a command");
-            may_be_joined(number)
+            kind(number).is_some()
         };
         for name in ["get", "set", "incr", "hset", "hget", "lpush", "zadd", "expire", "strlen"] {
             assert!(joined(name), "{name}");

@@ -81,7 +81,7 @@ pub(crate) fn value_of(bytes: &[u8]) -> Data {
 const SHARD_BITS: u32 = 6;
 const _: () = assert!(amcast_core::limits::GROUPS_MAX <= 1 << SHARD_BITS);
 
-/// Expired keys that are dropped after each command.
+/// Expired keys that are dropped after a message for each of its commands: none creates as many.
 const SWEEP_KEYS: usize = 4;
 
 /// Arguments of a command that is called short, at most.
@@ -353,7 +353,7 @@ impl ShardedMachine for Kv {
         let mut context = Context { map, places, stores, dst, id, chance, work, move_keys };
         let most = only_small.then_some(size_refusal::SMALL_ANSWER_BYTES);
         match batch::is_batch(command) {
-            true => run_batch(&mut context, (command, exact), most, answer),
+            true => run_batch(&mut context, command, exact, most, answer),
             false => {
                 let mut args = Vec::with_capacity(8);
                 if decode_args(command, &mut args).is_none() || args.is_empty() {
@@ -430,7 +430,8 @@ impl MachinePart for Store {
     }
 
     fn sweep(&mut self, now_ms: u64) {
-        self.purge(now_ms, SWEEP_KEYS);
+        let commands = self.take_counted().max(1);
+        self.purge(now_ms, commands * SWEEP_KEYS);
     }
 
     fn capture(&mut self) {
@@ -474,7 +475,8 @@ fn each_command<'a>(commands: &'a [u8], mut show: impl FnMut(&'static CommandSpe
 /// is wanted.
 fn run_batch(
     context: &mut Context<'_>,
-    (commands, exact): (&[u8], GroupSet),
+    commands: &[u8],
+    exact: GroupSet,
     most: Option<usize>,
     answer: &mut Vec<u8>,
 ) -> Outcome {
@@ -482,15 +484,17 @@ fn run_batch(
     if !joined.is_whole() {
         return Reply::new(answer).failed(&RedisError::new(MALFORMED));
     }
-    let (start, mut args) = (answer.len(), Vec::with_capacity(8));
+    let start = answer.len();
+    let mut args = Vec::with_capacity(8);
     batch::begin_answers(answer);
     for command in joined {
+        context.each_store().for_each(Store::count_command);
         batch::put_answer(answer, |answer| {
             let left = most.map(|most| most.saturating_sub(answer.len() - start));
             args.clear();
             let found =
                 decode_args(command, &mut args).and_then(|()| registry::find(args.first()?));
-            match found.filter(|(number, _)| batch::may_be_joined(*number)) {
+            match found.filter(|(number, _)| batch::kind(*number).is_some()) {
                 Some((_, found)) => {
                     let decoded = DecodedCommand { spec: Some(found), bytes: command, args: &args };
                     run_one(context, &decoded, exact, left, answer)

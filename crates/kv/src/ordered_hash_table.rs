@@ -22,7 +22,7 @@ const LOAD_MAX: usize = 32;
 /// Fewer entries than this for each segment, on average, have the table halve its segments.
 const LOAD_MIN: usize = 4;
 
-/// A segment of more entries is a tree. Uniform hashes never fill one so far.
+/// A segment of more entries is a tree. Uniform hashes never fill one as far as that.
 const SORTED_MAX: usize = 8 * LOAD_MAX;
 
 /// A tree of so few entries becomes sorted entries again.

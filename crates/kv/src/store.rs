@@ -203,6 +203,8 @@ pub struct Store {
     usage: Usage,
     /// The hash of an entry that was given out to be changed, and may have to be counted again.
     lent: Option<u64>,
+    /// Commands of batches that were executed since expired keys were swept.
+    unswept: usize,
 }
 
 impl Store {
@@ -221,6 +223,7 @@ impl Store {
             snapshot: None,
             usage: Usage::new(budget),
             lent: None,
+            unswept: 0,
         }
     }
 
@@ -342,6 +345,16 @@ impl Store {
         if let Some(bucket) = self.lent.take().and_then(|hash| self.by_hash.get_mut(hash)) {
             bucket.iter_mut().for_each(|entry| self.usage.count(entry));
         }
+    }
+
+    /// Counts a command of a batch that is executed.
+    pub(crate) fn count_command(&mut self) {
+        self.unswept += 1;
+    }
+
+    /// The commands that were counted since the last call.
+    pub(crate) fn take_counted(&mut self) -> usize {
+        std::mem::take(&mut self.unswept)
     }
 
     /// The seed of the hashes of its keys.

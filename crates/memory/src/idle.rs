@@ -23,8 +23,8 @@ impl Idle {
     /// never sleeps. With nobody else on its core that costs nothing; with somebody there, a loop that
     /// spends its share waiting has none left when the work comes.
     pub const SPIN: Self = Self { spins: 2_000, yields: 0, parks: false };
-    /// Fewer cores than loops, all of them busy: a short spin, a few yields, then park. What a loop waits for
-    /// comes from one that needs the core: each round of a spin is taken from it.
+    /// Fewer cores than loops, all of them busy: a short spin, a few yields, then park. The loop that it waits
+    /// for needs the core: each round of a spin is taken from it.
     pub const SHARED: Self = Self { spins: 10, yields: 20, parks: true };
     /// Nothing is wasted: parks at once.
     pub const PARK: Self = Self { spins: 0, yields: 0, parks: true };

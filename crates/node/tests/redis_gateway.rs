@@ -663,3 +663,20 @@ fn commands_of_a_message_that_fails_as_a_whole_have_its_error() {
     assert!(cut[1..].iter().all(|answer| answer.contains("answered fewer commands")), "{cut:?}");
     assert_eq!(pipeline(&mut client, &["PING".to_string()]), ["+PONG"]);
 }
+
+#[test]
+fn commands_that_share_a_message_are_silent_and_answer_in_a_version_each_for_itself() {
+    let _limit = amcast_test_policy::time_limit();
+    let gateway = ordering_gateway();
+    let mut client = connect(&gateway);
+    assert_eq!(pipeline(&mut client, &["HSET h f v".to_string()]), [":1"]);
+    let sent = "HGET h f\r\nCLIENT REPLY SKIP\r\nHGET h f\r\nHGET h none\r\nHELLO 3\r\nHGET h none\r\n\
+                CLIENT REPLY OFF\r\nHGET h f\r\nHGET h none\r\nCLIENT REPLY ON\r\nHGET h none\r\n";
+    client.get_mut().write_all(sent.as_bytes()).unwrap();
+    assert_eq!([line(&mut client), line(&mut client)], ["$1", "v"]);
+    assert_eq!(line(&mut client), "$-1", "the one before was to be silent");
+    while line(&mut client) != "modules" {}
+    assert_eq!(line(&mut client), "*0");
+    // Of the third version, in which nothing is `_`.
+    assert_eq!([line(&mut client), line(&mut client), line(&mut client)], ["_", "+OK", "_"]);
+}

@@ -12,7 +12,7 @@ use amcast_kv::{
     Partitions, batch, destinations, encode_args, encode_epoch, partitions, registry, slot,
     split_epoch, stamp_refusal,
 };
-use amcast_node::service::calls::{AnswerForm, returned, spoken, spoken_together};
+use amcast_node::service::calls::{AnswerForm, returned, spoken, spoken_batch};
 pub use store::SimulatedStore;
 
 /// Keys of a run: few, so that clients meet.
@@ -90,9 +90,9 @@ impl KvWorkload {
             return self.call(&args.iter().map(String::as_str).collect::<Vec<_>>());
         }
         let read_only = first.read_only;
-        let (op, _) = spoken_together(split_epoch(&body).1, read_only).expect("whole commands");
+        let (op, _) = spoken_batch(split_epoch(&body).1, read_only).expect("whole commands");
         let words = commands.join(&";").into_iter().map(str::to_string);
-        let args = std::iter::once(JOINED.to_string()).chain(words).collect();
+        let args = std::iter::once(BATCH.to_string()).chain(words).collect();
         Call { args, ..Call::new(first.dst, body, read_only, op) }
     }
 
@@ -153,7 +153,7 @@ impl KvWorkload {
 }
 
 /// The first argument of a call of joined commands; these follow, with a semicolon between two.
-const JOINED: &str = "JOINED";
+const BATCH: &str = "BATCH";
 
 fn text(shard: Gid) -> String {
     shard.0.to_string()
@@ -209,7 +209,7 @@ impl Workload for KvWorkload {
         let again = |now_ms, map: &Self| {
             let args: Vec<&str> = call.args.iter().map(String::as_str).collect();
             let anew = match *args {
-                [JOINED, ref rest @ ..] => {
+                [BATCH, ref rest @ ..] => {
                     map.joined(&rest.split(|word| *word == ";").collect::<Vec<_>>())
                 }
                 _ if call.is_apart => map.apart(&args),
@@ -233,7 +233,7 @@ impl Workload for KvWorkload {
         }
         let form = match call.args[0].as_str() {
             "EXEC" => AnswerForm::All,
-            JOINED => AnswerForm::Joined,
+            BATCH => AnswerForm::Batch,
             name if name.starts_with("AMCAST.") => AnswerForm::Other,
             _ => AnswerForm::Same,
         };

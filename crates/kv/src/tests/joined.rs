@@ -7,7 +7,7 @@ use super::super::{
 };
 use amcast_core::rng::Rng;
 use amcast_core::{Gid, GroupSet, Outcome};
-use amcast_smr::machine::{Access, ShardedMachine};
+use amcast_smr::machine::{Access, MachinePart, ShardedMachine};
 
 /// A message of the commands, of which only small answers are wanted if `only_small`.
 fn joined(lines: &[String], only_small: bool) -> Vec<u8> {
@@ -74,7 +74,7 @@ fn commands_that_share_a_message_answer_and_change_what_they_do_alone() {
     let (mut alone, mut together) = (SingleShard::new(), SingleShard::new());
     let mut shared = 0;
     for _ in 0..600 {
-        let count = 2 + rng.below(batch::JOINED_MAX as u64 - 1) as usize;
+        let count = 2 + rng.below(batch::BATCH_MAX as u64 - 1) as usize;
         let commands: Vec<String> = (0..count).map(|_| some_command(&mut rng)).collect();
         let passed_ms = rng.below(1_500);
         for shard in [&mut alone, &mut together] {
@@ -95,6 +95,18 @@ fn commands_that_share_a_message_answer_and_change_what_they_do_alone() {
     for line in ["SCAN 0 COUNT 100", "HGETALL h0", "LRANGE l1 0 -1", "ZRANGE z2 0 -1 WITHSCORES"] {
         assert_eq!(alone.run(line), together.run(line), "{line}");
     }
+}
+
+#[test]
+fn expired_keys_are_dropped_as_fast_as_messages_create_new_ones() {
+    let mut one = SingleShard::new();
+    for message in 0..200 {
+        let fresh: Vec<String> = (0..64).map(|i| format!("SETEX m{message}k{i} 1 v")).collect();
+        answers(&mut one, &fresh);
+        one.store.sweep(one.now_ms);
+        one.now_ms += 2_000;
+    }
+    assert!(one.store.len() <= 2 * 64, "{}", one.store.len());
 }
 
 #[test]

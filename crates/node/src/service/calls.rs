@@ -51,7 +51,7 @@ pub enum AnswerForm {
     /// Each one's answer, behind semicolons.
     All,
     /// The same, of commands that share a message.
-    Joined,
+    Batch,
     /// Of no interest.
     Other,
 }
@@ -69,7 +69,7 @@ impl CallStart {
     pub(super) fn of(envelope: &Envelope, body: &[u8]) -> Option<Self> {
         let encoded = split_epoch(body).1;
         let (op, form) = if batch::is_batch(encoded) {
-            spoken_together(encoded, envelope.read_only)?
+            spoken_batch(encoded, envelope.read_only)?
         } else {
             let mut args = Vec::new();
             decode_args(encoded, &mut args)?;
@@ -174,7 +174,7 @@ fn json(text: &str) -> String {
 }
 
 /// Commands that share a message, in the language: they are executed one after the other, with nothing in between.
-pub fn spoken_together(encoded: &[u8], read_only: bool) -> Option<(String, AnswerForm)> {
+pub fn spoken_batch(encoded: &[u8], read_only: bool) -> Option<(String, AnswerForm)> {
     let mut text = "MULTI".to_string();
     let (mut keys, mut is_plain) = (String::new(), true);
     for command in batch::commands(encoded) {
@@ -189,8 +189,8 @@ pub fn spoken_together(encoded: &[u8], read_only: bool) -> Option<(String, Answe
     }
     let kind = if read_only { "read" } else { "write" };
     Some(match is_plain {
-        true => (text, AnswerForm::Joined),
-        false => (format!("OTHER {kind} JOINED{keys}"), AnswerForm::Other),
+        true => (text, AnswerForm::Batch),
+        false => (format!("OTHER {kind} BATCH{keys}"), AnswerForm::Other),
     })
 }
 
@@ -302,7 +302,7 @@ fn word_of(text: &str) -> String {
 /// An answer in the language; none if it cannot be expressed.
 fn said(form: &AnswerForm, answer: &[u8]) -> Option<String> {
     if let Some(answers) = batch::answers(answer) {
-        return said_together(form, answers);
+        return said_batch(form, answers);
     }
     let mut rest = answer;
     let first = value(&mut rest)?;
@@ -332,11 +332,13 @@ fn said(form: &AnswerForm, answer: &[u8]) -> Option<String> {
     }
 }
 
-/// The answers of commands that share a message; none if one of them was not executed, and may be sent again.
-fn said_together(form: &AnswerForm, answers: batch::JoinedAnswers<'_>) -> Option<String> {
+/// The answers of commands that share a message. One that was not executed had no effect, and may be sent again, which
+/// is another call.
+fn said_batch(form: &AnswerForm, answers: batch::BatchAnswers<'_>) -> Option<String> {
     let one = |(outcome, mut bytes): (Outcome, &[u8])| match outcome {
         Outcome::Executed => shown(&mut bytes),
-        Outcome::NotExecuted | Outcome::Unknown => None,
+        Outcome::NotExecuted => Some("ERR".to_string()),
+        Outcome::Unknown => None,
     };
     match form {
         AnswerForm::Other => Some(String::new()),
@@ -392,6 +394,7 @@ mod tests {
     use super::*;
     use amcast_check::service::ServiceModel;
     use amcast_check::service::kv::KvModel;
+    use amcast_kv::encode_args;
 
     fn op(words: &[&str]) -> (String, AnswerForm) {
         let args: Vec<&[u8]> = words.iter().map(|w| w.as_bytes()).collect();
@@ -445,6 +448,35 @@ mod tests {
         assert_eq!(told(Outcome::Unknown, "?7\nGET a"), refused);
         assert_eq!(returned(&AnswerForm::Same, Err(NoAnswer::Busy)), refused);
         assert_eq!(returned(&AnswerForm::Same, Err(NoAnswer::TimedOut)), None);
+    }
+
+    #[test]
+    fn commands_that_share_a_message_are_one_call_and_one_that_was_not_executed_had_no_effect() {
+        let mut message = Vec::new();
+        encode_args(&[b"SET", b"a", b"1"], &mut message);
+        let mut other = Vec::new();
+        encode_args(&[b"DECR", b"n"], &mut other);
+        batch::join(&mut message, 0, &other);
+        let (text, form) = spoken_batch(&message, false).expect("it says something");
+        assert_eq!((&*text, &form), ("MULTI; SET a 1; DECR n", &AnswerForm::Batch));
+        let mut answer = Vec::new();
+        batch::begin_answers(&mut answer);
+        for (outcome, bytes) in
+            [(Outcome::NotExecuted, &b"-OOM \r\n"[..]), (Outcome::Executed, b":-1\r\n")]
+        {
+            batch::put_answer(&mut answer, |to| {
+                to.extend_from_slice(bytes);
+                outcome
+            });
+        }
+        let told = returned(&form, Ok(&ServiceAnswer::borrowed(Outcome::Executed, &answer)));
+        assert_eq!(told.as_deref(), Some("ERR; -1"));
+        KvModel::new().understand(&text, told.as_deref()).expect("the language");
+        let mut swap = Vec::new();
+        encode_args(&[b"HSET", b"h", b"f", b"1"], &mut swap);
+        batch::join(&mut message, 0, &swap);
+        let lacking = ("OTHER write BATCH a n h".to_string(), AnswerForm::Other);
+        assert_eq!(spoken_batch(&message, false), Some(lacking));
     }
 
     #[test]

@@ -341,14 +341,25 @@ fn command(note: &ExecutionNote) -> String {
     if note.command.starts_with(&MARK) {
         return "a command of the log service".to_string();
     }
-    let joined = batch::commands(split_epoch(&note.command).1);
-    let shown: Vec<String> = joined.filter_map(arguments).collect();
-    if shown.is_empty() {
+    let is_cut = note.length > note.command.len() as u64;
+    shown(split_epoch(&note.command).1, is_cut).unwrap_or_else(|| {
         let digits: String =
             note.command.iter().take(ARGUMENT_CHARS).map(|b| format!("{b:02x}")).collect();
-        return format!("{digits}..");
+        format!("{digits}..")
+    })
+}
+
+/// The command, or the commands that share its message, as far as these first bytes have them.
+fn shown(encoded: &[u8], is_cut: bool) -> Option<String> {
+    if !batch::is_batch(encoded) {
+        return arguments(encoded);
     }
-    shown.join("; ")
+    let mut joined = batch::commands(encoded);
+    let mut all: Vec<String> = joined.by_ref().filter_map(arguments).collect();
+    // The last one may be there in part.
+    all.extend(joined.rest().get(4..).and_then(arguments));
+    let dots = if is_cut { "; .." } else { "" };
+    (!all.is_empty()).then(|| all.join("; ") + dots)
 }
 
 /// The arguments of a command of the store of which these are the first bytes.
@@ -377,6 +388,23 @@ fn word(bytes: &[u8]) -> Option<(usize, &[u8])> {
 mod tests {
     use super::*;
     use amcast_kv::encode_args;
+
+    #[test]
+    fn commands_that_share_a_message_are_shown_as_far_as_they_were_noted() {
+        let encoded = |args: &[&[u8]]| {
+            let mut command = Vec::new();
+            encode_args(args, &mut command);
+            command
+        };
+        let mut message = encoded(&[b"SET", b"a", b"1"]);
+        batch::join(&mut message, 0, &encoded(&[b"INCR", b"b"]));
+        let all = shown(&message, false).expect("whole commands");
+        assert_eq!(all, r#""SET" "a" "1"; "INCR" "b""#);
+        let cut = shown(&message[..message.len() - 5], true).expect("one and a half");
+        assert_eq!(cut, r#""SET" "a" "1"; "INCR" ..; .."#);
+        let first = shown(&message[..25], true).expect("a half");
+        assert_eq!(first, r#""SET" "a" ..; .."#);
+    }
 
     #[test]
     fn a_command_is_shown_as_far_as_it_was_noted() {

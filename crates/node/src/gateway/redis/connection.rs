@@ -23,6 +23,7 @@ use crate::gateway::backend::Backend;
 use crate::gateway::clock::ClockReading;
 use amcast_core::{GroupSet, Outcome};
 use amcast_kv::Partitions;
+use amcast_kv::batch::BatchKind;
 use amcast_kv::client::host_ns;
 use amcast_kv::client::{ClientInfo, ClientReport, ClientState, lock, wall_us};
 use amcast_kv::command_stats::{CallEnd, CommandCall, ThreadStats};
@@ -78,8 +79,8 @@ struct UnsentCommand {
     large: bool,
     /// Whether its answer may be far larger than the command.
     may_answer_much: bool,
-    /// Whether it may share a message with others.
-    joins: bool,
+    /// The commands that may share its message, if there are any.
+    joins: Option<BatchKind>,
     /// Its place among the commands with large answers, once it was asked for: most have none.
     turn: Option<Box<AnswerTurn>>,
     then: AfterAnswer,
@@ -277,8 +278,11 @@ impl<B: Backend> RedisConnection<B> {
         if self.refused.count > 0 {
             self.take_back_batches();
         }
-        let sent = self.send_batches(cx, now) && self.send_commands(cx, now);
+        let unsent = self.batches.len();
+        let mut sent = self.send_batches(cx, now) && self.send_commands(cx, now);
         self.send_batches(cx, now);
+        // Messages that had found no room before are to be flushed, too.
+        sent |= self.batches.len() < unsent;
         self.give_back();
         if self.wire.release_read() {
             let mut said = lock(&self.client.info.said);
@@ -581,7 +585,7 @@ impl<B: Backend> RedisConnection<B> {
     /// Reads once, unless commands cannot be taken now; ready with `Ok` if there is something new
     /// to look at, with `Err` if the connection broke.
     fn read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ()>> {
-        let unsent = self.next.pending.is_some() || !self.batches.is_empty();
+        let unsent = self.next.pending.is_some() || self.batches.len() > 0;
         let waits = self.next.barrier || unsent || self.refused.count > 0;
         let stuck = self.full() || waits || !self.is_calm();
         if stuck {

@@ -8,20 +8,22 @@
 
 use super::super::pipeline::CommandReach;
 use super::super::router::token;
+use super::bounds::BUFFER_BYTES_KEPT;
 use super::{AnswerSlot, RedisConnection, UnsentCommand};
 use crate::gateway::backend::{Backend, BackendBusy};
 use crate::gateway::clock::ClockReading;
 use amcast_core::{Gid, GroupSet};
-use amcast_kv::batch::{self, JOINED_MAX};
+use amcast_kv::batch::{self, BATCH_MAX, BatchKind};
+use amcast_kv::size_refusal::SMALL_ANSWER_BYTES;
 use amcast_kv::{set_small_answer, split_epoch};
 use amcast_smr::SessionWrite;
 use amcast_smr::envelope::Envelope;
 use std::task::Context;
 
 /// Bytes of a message beyond which no command is joined: what is larger costs more to copy than its message does.
-const JOINED_BYTES_MAX: usize = 16 << 10;
+const BATCH_BYTES_MAX: usize = 16 << 10;
 
-/// Buffers that stay with a connection.
+/// Buffers that stay with a connection while commands are under way; otherwise one does.
 const SPARE_MAX: usize = 4;
 
 /// Commands that share a message which is not sent yet.
@@ -31,9 +33,7 @@ struct UnsentBatch {
     /// Room for the envelope, the epoch, and the commands.
     message: Vec<u8>,
     commands: usize,
-    read_only: bool,
-    /// Whether each of them may be refused for the size of its answer.
-    refusable: bool,
+    kind: BatchKind,
 }
 
 /// The messages of joined commands.
@@ -46,8 +46,9 @@ pub(super) struct UnsentBatches {
 }
 
 impl UnsentBatches {
-    pub(super) const fn is_empty(&self) -> bool {
-        self.unsent.is_empty()
+    /// Messages that are not sent.
+    pub(super) const fn len(&self) -> usize {
+        self.unsent.len()
     }
 
     /// Bytes of all buffers.
@@ -57,10 +58,16 @@ impl UnsentBatches {
     }
 
     fn put_back(&mut self, mut buffer: Vec<u8>) {
-        if self.spare.len() < SPARE_MAX && buffer.capacity() <= 2 * JOINED_BYTES_MAX {
+        let is_fit = (1..=BUFFER_BYTES_KEPT).contains(&buffer.capacity());
+        if is_fit && self.spare.len() < SPARE_MAX {
             buffer.clear();
             self.spare.push(buffer);
         }
+    }
+
+    /// Gives back the buffers that a connection does not need which has nothing under way.
+    pub(super) fn rest(&mut self) {
+        self.spare.truncate(1);
     }
 }
 
@@ -74,16 +81,16 @@ impl<B: Backend> RedisConnection<B> {
     pub(super) fn join(
         &mut self,
         pending: UnsentCommand,
+        kind: BatchKind,
         cx: &mut Context<'_>,
         now: ClockReading,
     ) -> Option<UnsentCommand> {
         let Some(shard) = pending.dst.lowest().filter(|_| self.admits(&pending)) else {
             return Some(pending);
         };
-        let refusable = pending.read_only && pending.may_answer_much;
         let at = self.batches.unsent.iter().position(|batch| batch.shard == shard);
         let at = match at {
-            Some(at) if self.takes(&self.batches.unsent[at], &pending) => Some(at),
+            Some(at) if self.fits(&self.batches.unsent[at], kind) => Some(at),
             Some(_) if !self.send_batches(cx, now) => return Some(pending),
             _ => None,
         };
@@ -96,9 +103,11 @@ impl<B: Backend> RedisConnection<B> {
                 batch.commands += 1;
                 batch.request
             }
-            None => self.begin_batch(shard, pending.read_only, refusable),
+            None => self.begin_batch(shard, kind),
         };
         let UnsentCommand { dst, keys, read_only, then, call, .. } = pending;
+        // Each read of a batch may be refused for the size of its answer.
+        let refusable = read_only;
         let reach = CommandReach { dst, keys: keys.as_deref(), writes: !read_only, refusable };
         self.pipeline.sent(request, &reach);
         self.keep_keys(keys);
@@ -108,24 +117,24 @@ impl<B: Backend> RedisConnection<B> {
         None
     }
 
-    /// Whether the next command, which goes to the same shard, may share this message.
-    fn takes(&self, batch: &UnsentBatch, pending: &UnsentCommand) -> bool {
-        let most = JOINED_BYTES_MAX.min(self.shared.config.message_bytes_max);
-        batch.read_only == pending.read_only
-            && batch.refusable == (pending.read_only && pending.may_answer_much)
-            && batch.commands < JOINED_MAX
+    /// Whether the next command, which goes to the same shard, may share this message. The answers to its reads are small
+    /// together: more than are expected to be so would be refused.
+    fn fits(&self, batch: &UnsentBatch, kind: BatchKind) -> bool {
+        let most = BATCH_BYTES_MAX.min(self.shared.config.message_bytes_max);
+        let answers = (batch.commands + 1) * self.expected.guess;
+        batch.kind == kind
+            && batch.commands < BATCH_MAX
             && batch.message.len() + self.next.body.len() <= most
+            && (kind != BatchKind::Reads || answers <= SMALL_ANSWER_BYTES)
     }
 
     /// Begins a message with the encoded command; its request.
-    fn begin_batch(&mut self, shard: Gid, read_only: bool, refusable: bool) -> u64 {
+    fn begin_batch(&mut self, shard: Gid, kind: BatchKind) -> u64 {
         let mut message = self.batches.spare.pop().unwrap_or_default();
         std::mem::swap(&mut message, &mut self.next.body);
         self.last_request += 1;
         let request = self.last_request;
-        let commands = 1;
-        let batch = UnsentBatch { request, shard, message, commands, read_only, refusable };
-        self.batches.unsent.push(batch);
+        self.batches.unsent.push(UnsentBatch { request, shard, message, commands: 1, kind });
         request
     }
 
@@ -170,7 +179,8 @@ impl<B: Backend> RedisConnection<B> {
         batch: &mut UnsentBatch,
         now: ClockReading,
     ) -> Result<(), BackendBusy> {
-        let UnsentBatch { request, shard, read_only, refusable, .. } = *batch;
+        let UnsentBatch { request, shard, kind, .. } = *batch;
+        let read_only = kind == BatchKind::Reads;
         let open_from = self.pipeline.first_open().unwrap_or(request);
         let envelope = Envelope {
             session: self.shared.config.first_session + u64::from(self.lane.index),
@@ -181,7 +191,7 @@ impl<B: Backend> RedisConnection<B> {
         };
         batch.message[..Envelope::BYTES].copy_from_slice(&envelope.to_bytes());
         if read_only {
-            set_small_answer(&mut batch.message[Envelope::BYTES..], refusable);
+            set_small_answer(&mut batch.message[Envelope::BYTES..], true);
         }
         self.lane.replies.opened(request);
         let (dst, token) = (GroupSet::one(shard), token(self.lane.index, request));

@@ -139,6 +139,9 @@ impl<B: Backend> RedisConnection<B> {
         if self.next.pending.is_none() && self.next.body.capacity() > BUFFER_BYTES_KEPT {
             self.next.body = Vec::new();
         }
+        if self.pipeline.len() == 0 {
+            self.batches.rest();
+        }
     }
 
     /// Whether it is to be closed for the bytes that it holds: more than it may, or the most of all while all together

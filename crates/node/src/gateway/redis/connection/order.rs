@@ -8,7 +8,7 @@ use crate::command_bytes::fit;
 use crate::gateway::backend::{Backend, BackendBusy};
 use crate::gateway::clock::ClockReading;
 use amcast_core::{Gid, GroupSet};
-use amcast_kv::batch::may_be_joined;
+use amcast_kv::batch;
 use amcast_kv::client::ReadConsistency;
 use amcast_kv::client::host_ns;
 use amcast_kv::command_stats::{CallEnd, CommandCall};
@@ -33,11 +33,13 @@ impl<B: Backend> RedisConnection<B> {
         now: ClockReading,
     ) -> Option<UnsentCommand> {
         let mut pending = pending;
-        if pending.joins && self.large_answer(&pending).is_none() {
+        if let Some(kind) = pending.joins
+            && self.large_answer(&pending).is_none()
+        {
             pending.turn = None;
             self.take_free_place(&mut pending);
             if pending.turn.is_none() {
-                return self.join(pending, cx, now);
+                return self.join(pending, kind, cx, now);
             }
         }
         // The shard sees what was joined before.
@@ -191,7 +193,8 @@ impl<B: Backend> RedisConnection<B> {
         let apart = read_only && shown && !sequential && can;
         let may_answer_much = !large && command.may_answer_much(args);
         let is_alone = large || here || apart || !shown || dst.len() > 1 || keys.is_none();
-        let joins = !is_alone && may_be_joined(call.number) && (read_only || !may_answer_much);
+        let kind = batch::kind(call.number).filter(|_| read_only || !may_answer_much);
+        let joins = kind.filter(|_| !is_alone);
         let turn = None;
         Ok(UnsentCommand {
             dst,
