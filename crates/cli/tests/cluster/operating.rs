@@ -194,6 +194,40 @@ fn a_history_has_an_end_also_when_the_cluster_is_stopped_under_load() {
 }
 
 #[test]
+fn a_history_has_what_the_gateway_of_a_killed_node_sent() {
+    let _limit = amcast_test_policy::time_limit();
+    let record = Record::new("killed-gateway");
+    let dir = record.display().to_string();
+    let mut up = UpCluster::start(&["--record", &dir]);
+    let (through_node, stop) = (gateway_of(&up, 0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let stop = &stop;
+        let stops = StopOnDrop(stop);
+        for client in 0..6 {
+            let at = if client < 4 { &through_node } else { &up.redis };
+            scope.spawn(move || {
+                let mut c = Connection::open(at).unwrap();
+                // Until the node is killed, or the cluster has served others for a while behind that.
+                let rounds = (0_u64..).take_while(|_| !stop.load(Ordering::Relaxed));
+                let key = format!("k{client}");
+                let set = |n: u64| c.call(&[b"SET", key.as_bytes(), n.to_string().as_bytes()]);
+                let done = rounds.map(set).take_while(Result::is_ok).count();
+                assert!(done > 10, "{done}");
+            });
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        let before = up.kill(0);
+        up.wait_for_return(0, before);
+        drop(stops);
+    });
+    assert_eq!(up.stop(), Some(0));
+    let checked = run(&["check", &dir]);
+    let report = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert!(checked.status.success(), "{report}{}", errors(&checked));
+    assert!(report.contains("holds       uniform-integrity"), "{report}");
+}
+
+#[test]
 fn recording_stops_at_its_limit_and_the_service_goes_on() {
     let _limit = amcast_test_policy::time_limit();
     let record = Record::new("limited");

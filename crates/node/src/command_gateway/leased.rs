@@ -217,9 +217,12 @@ struct ClientProcessUpper {
 }
 
 impl ClientProcessUpper {
+    /// Records a multicast, in the file when this returns: the process may be killed as soon as the message is handed to the
+    /// protocol, and whoever delivers it then must not deliver what nobody cast.
     fn cast(&mut self, t: Time, p: Pid, seq: u64, dst: GroupSet) {
         if let Some(recorder) = &mut self.recorder {
             recorder.event(&TraceEvent::Cast { t, p, m: MsgId { sender: p, seq }, dst });
+            recorder.flush();
         }
     }
 
@@ -247,6 +250,21 @@ impl UpperLayer for ClientProcessUpper {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_multicast_is_in_the_file_before_the_protocol_has_it() {
+        let dir = std::env::temp_dir().join(format!("amcast-leased-{}", std::process::id()));
+        let cluster = ClusterShape::new(1, 1, 1).unwrap();
+        let pid = cluster.client(0);
+        let recorder = HistoryRecorder::begin(&dir, "c0", cluster, &[pid], clock::now()).unwrap();
+        let log = ClientLog::default();
+        let mut above = ClientProcessUpper { cluster, recorder: Some(recorder), log };
+        above.cast(clock::now(), pid, 7, GroupSet::one(amcast_core::Gid(0)));
+        // The recorder is not dropped, as that of a killed process is not.
+        let text = std::fs::read_to_string(dir.join("c0.0.jsonl")).unwrap();
+        assert!(text.ends_with("\"m\":\"c0:7\",\"dst\":[\"g0\"]}\n"), "{text}");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 
     #[test]
     fn one_node_is_listened_to_until_it_is_silent_or_has_not_what_is_late() {
