@@ -15,6 +15,9 @@ pub(crate) const UNSETTLED: &str = "the run did not settle";
 /// Each message once, at most, and only if it was cast before; when `to_members` also only if it
 /// was cast to a group of the process.
 ///
+/// A message that may have been cast where the history does not tell is no violation, and then this is not judged, unless
+/// something else is wrong.
+///
 /// "Before" is the order of lines within a file and of times between files, where equal times
 /// do not count against a run.
 pub(crate) fn integrity(x: &Index<'_>, to_members: bool) -> PropertyVerdict {
@@ -22,9 +25,16 @@ pub(crate) fn integrity(x: &Index<'_>, to_members: bool) -> PropertyVerdict {
         let events = (0..2).filter_map(|n| x.seen_delivery(p, m, n)).collect();
         return violated(format!("{} delivers {} twice", x.proc_name(p), x.msg_name(m)), events);
     }
+    let mut untold = None;
     for p in x.procs() {
         for e in x.logs[p as usize].iter().filter(|e| !e.is_cast()) {
             let m = e.message();
+            if !x.was_cast(m)
+                && let Some(why) = x.h.may_lack_cast(m)
+            {
+                untold.get_or_insert((p, m, why));
+                continue;
+            }
             let cast = x.h.casts[m as usize];
             let early = e.t < cast.t || x.h.same_file(e.line, cast.line) && e.line < cast.line;
             let what = if !x.was_cast(m) {
@@ -43,7 +53,9 @@ pub(crate) fn integrity(x: &Index<'_>, to_members: bool) -> PropertyVerdict {
             );
         }
     }
-    PropertyVerdict::Holds
+    let Some((p, m, why)) = untold else { return PropertyVerdict::Holds };
+    let (p, m) = (x.proc_name(p), x.msg_name(m));
+    PropertyVerdict::NotJudged(format!("{why}; {p} delivers {m}, which may have been cast there"))
 }
 
 /// The processes whose actions oblige all correct processes that a message was cast to.
@@ -163,7 +175,8 @@ pub(crate) fn genuine(x: &Index<'_>, partially: bool) -> PropertyVerdict {
             }
             let m = e.message();
             let cast = x.h.casts[m as usize];
-            if cast.sender == p || x.addressed(p, m) {
+            let is_untold = || !x.was_cast(m) && x.h.gaps.of_state().is_some();
+            if cast.sender == p || x.addressed(p, m) || is_untold() {
                 continue;
             }
             let several = x.dst(m).len() > 1;

@@ -51,6 +51,8 @@ pub struct History {
     /// Some calls were taken out, which nothing here can judge.
     pub(crate) calls_left_out: bool,
     pub(crate) ended: bool,
+    /// The parts of the run that it is known to have no events of.
+    pub(crate) gaps: HistoryGaps,
     /// The names of the files.
     file_names: Vec<String>,
     /// The files, or parts of them, in the order in which they were read.
@@ -61,6 +63,27 @@ pub struct History {
     /// Names of a [`amcast_core::ClusterShape`]'s processes by index, once they have been met.
     pub(crate) cluster_names: Vec<u32>,
     pub(crate) scratch: String,
+}
+
+/// The parts of a run of which its history is known to have no events.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct HistoryGaps {
+    /// The first process that began with a state from before the history.
+    pub(crate) restored: Option<String>,
+    /// Something of which there is no history.
+    pub(crate) missing: Option<String>,
+    /// Whether each message that was cast, of one at least, has the name of its sender in its own.
+    names_senders: Option<bool>,
+}
+
+impl HistoryGaps {
+    /// Why the history cannot tell what was in the state that clients saw, if so.
+    pub(crate) fn of_state(&self) -> Option<String> {
+        if let Some(p) = &self.restored {
+            return Some(format!("{p} began with a state from before the history"));
+        }
+        self.missing.as_ref().map(|missing| format!("no history of {missing}"))
+    }
 }
 
 /// A process and what it did.
@@ -207,6 +230,7 @@ impl History {
             places: BTreeMap::new(),
             calls_left_out: false,
             ended: false,
+            gaps: HistoryGaps::default(),
             file_names: Vec::new(),
             files: Vec::new(),
             lines: 0,
@@ -249,6 +273,21 @@ impl History {
     /// Which file is being read; 0 if none was named.
     fn current_file(&self) -> usize {
         self.files.last().map_or(0, |piece| piece.file + 1)
+    }
+
+    /// Says that the history has no events of a part of the run, by this name, such as a file of one of the processes.
+    /// A property that may depend on them is not judged.
+    pub fn lacks(&mut self, what: &str) {
+        self.gaps.missing.get_or_insert_with(|| what.to_string());
+    }
+
+    /// Why the message `m`, which the history does not have as cast, may have been cast all the same; if so.
+    pub(crate) fn may_lack_cast(&self, m: u32) -> Option<String> {
+        let MsgKey { name, seq } = self.messages.key(m);
+        let is_sender = self.gaps.names_senders == Some(true) && seq != MsgKey::PLAIN;
+        let is_unknown = is_sender && self.proc_named(name).is_none();
+        let unknown = is_unknown.then(|| format!("no history of {}", self.names.get(name)));
+        unknown.or_else(|| self.gaps.of_state())
     }
 
     /// How many lines or events were read, refused ones included.
@@ -467,6 +506,8 @@ impl History {
         }
         self.advance(p, t)?;
         let line = self.lines;
+        let is_named = self.messages.key(m).name == self.procs[p as usize].name;
+        self.gaps.names_senders = Some(is_named && self.gaps.names_senders != Some(false));
         // A sender that sends a message again still cast it once: the first time counts.
         if old.sender == NONE {
             self.procs[p as usize].log.push(HistoryEntry { t, what: m | CAST, line });

@@ -32,10 +32,11 @@ pub(crate) enum FieldName {
     Out,
     Left,
     Parents,
+    Restored,
 }
 
 impl FieldName {
-    const COUNT: usize = 12;
+    const COUNT: usize = 13;
 
     fn of(name: &str) -> Option<Self> {
         Some(match name {
@@ -51,6 +52,7 @@ impl FieldName {
             "out" => Self::Out,
             "left" => Self::Left,
             "parents" => Self::Parents,
+            "restored" => Self::Restored,
             _ => return None,
         })
     }
@@ -70,6 +72,7 @@ impl FieldName {
             Self::Out => "out",
             Self::Left => "left",
             Self::Parents => "parents",
+            Self::Restored => "restored",
         }
     }
 }

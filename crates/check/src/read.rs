@@ -96,6 +96,9 @@ impl History {
         self.name_number(&p)
             .and_then(|name| self.declare(name, groups))
             .map_err(|problem| (problem, Some(at)))?;
+        if matches!(fields.get(FieldName::Restored), Some((FieldValue::True, _))) {
+            self.gaps.restored.get_or_insert_with(|| p.into_owned());
+        }
         self.tree = tree.unwrap_or_else(|| core::mem::take(&mut self.tree));
         Ok(())
     }

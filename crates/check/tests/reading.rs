@@ -425,3 +425,52 @@ fn who_comes_back_into_a_view_is_a_new_process() {
     assert_eq!(shown.len(), 1);
     assert_eq!(shown[0].patterns.to_string(), "EP2");
 }
+
+/// The verdict on uniform integrity, where `a` delivers a message of `sender` that the history does not have as cast.
+fn uncast(sender: &str, lines: &[&str], missing: Option<&str>) -> PropertyVerdict {
+    let mut h = History::new();
+    let deliver = format!(r#"{{"ev":"deliver","t":3,"p":"a","m":"{sender}:1"}}"#);
+    let own = r#"{"ev":"cast","t":1,"p":"a","m":"a:1","dst":["g"]}"#;
+    for line in [PROCESS, own].iter().chain(lines).chain([&&*deliver]) {
+        h.push_line(line).unwrap();
+    }
+    missing.iter().for_each(|missing| h.lacks(missing));
+    check(&h, &[Property::UniformIntegrity]).findings.remove(0).1
+}
+
+#[test]
+fn what_may_have_been_cast_where_the_history_does_not_tell_is_not_judged() {
+    const B: &str = r#"{"ev":"process","p":"b","groups":[]}"#;
+    const RESTORED: &str = r#"{"ev":"process","p":"a","groups":["g"],"restored":true}"#;
+    assert!(matches!(uncast("b", &[B], None), PropertyVerdict::Violated(_)));
+    let cases = [
+        (uncast("b", &[], None), "no history of b; a delivers b:1"),
+        (uncast("b", &[B, RESTORED], None), "a began with a state from before the history; a"),
+        (uncast("b", &[B], Some("n2-sent.0.jsonl")), "no history of n2-sent.0.jsonl; a"),
+    ];
+    for (verdict, says) in cases {
+        let PropertyVerdict::NotJudged(why) = verdict else { panic!("{verdict:?}") };
+        assert!(why.starts_with(says), "{why}");
+    }
+    // Another violation counts as before.
+    let twice = r#"{"ev":"deliver","t":2,"p":"a","m":"b:1"}"#;
+    assert!(matches!(uncast("b", &[RESTORED, twice], None), PropertyVerdict::Violated(_)));
+}
+
+#[test]
+fn calls_on_a_state_from_before_the_history_are_not_judged() {
+    let lines = [
+        r#"{"ev":"process","p":"c","groups":[]}"#,
+        r#"{"ev":"call","t":1,"p":"c","m":"c:1","op":"GET k"}"#,
+        r#"{"ev":"return","t":2,"p":"c","m":"c:1","out":"old"}"#,
+    ];
+    let judged = |before: &str| {
+        let mut h = History::new();
+        std::iter::once(before).chain(lines).for_each(|line| h.push_line(line).unwrap());
+        check(&h, &[Property::Linearizable]).findings.remove(0).1
+    };
+    assert!(matches!(judged(PROCESS), PropertyVerdict::Violated(_)));
+    let verdict = judged(r#"{"ev":"process","p":"a","groups":["g"],"restored":true}"#);
+    let PropertyVerdict::NotJudged(why) = verdict else { panic!("{verdict:?}") };
+    assert!(why.starts_with("a began with a state from before the history"), "{why}");
+}

@@ -354,7 +354,7 @@ fn record(options: &ComponentMemberOptions<'_>) -> Result<Option<NodeHistory>, M
     let ComponentMemberOptions { config, rank, record, .. } = *options;
     let Some(dir) = record else { return Ok(None) };
     let cluster = *config.cluster();
-    let kind = HistoryKind { multicasts: true, views: true, overlay: None };
+    let kind = HistoryKind { multicasts: true, views: true, overlay: None, lived: false };
     let pids = [cluster.replica(Gid(0), rank)];
     let begun = NodeHistory::begin(dir, &node_name(rank), cluster, &pids, kind, clock::now());
     begun.map(Some).map_err(|e| NodeError::Io(dir.to_path_buf(), e).into())

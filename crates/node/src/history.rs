@@ -48,6 +48,9 @@ const LIMIT_FILE: &str = "limit";
 /// line, why.
 const STOPPED_FILE: &str = "stopped";
 
+/// In the line of a process that began with a state from before the history.
+pub(crate) const RESTORED: &str = "\"restored\":true";
+
 /// Writes the history of one operating-system process.
 #[derive(Debug)]
 pub struct HistoryRecorder {
@@ -55,6 +58,8 @@ pub struct HistoryRecorder {
     dir: PathBuf,
     path: PathBuf,
     file: File,
+    /// Which file of the process it is, from 0.
+    run: u32,
     /// Whole lines that are not written yet.
     buffer: Vec<u8>,
     /// Bytes that are held back before a write.
@@ -165,6 +170,7 @@ impl HistoryRecorder {
             dir: dir.to_path_buf(),
             path,
             file,
+            run,
             buffer: Vec::new(),
             buffer_bytes: BUFFER_BYTES.min(buffer_bytes as usize),
             left: limit.saturating_sub(earlier_bytes + reserve),
@@ -184,6 +190,20 @@ impl HistoryRecorder {
         // Others tell of this process, also of one that is killed before it tells anything more.
         this.write();
         Ok(this)
+    }
+
+    /// Whether this is the first file of the process.
+    pub(crate) const fn is_first(&self) -> bool {
+        self.run == 0
+    }
+
+    /// Says that `p` began with a state from before the history, which is in the file when this returns.
+    pub(crate) fn restored(&mut self, p: Pid) {
+        let groups = self.cluster.group_of(p).map_or(GroupSet::EMPTY, GroupSet::one);
+        let process = TraceEvent::Process { p, groups }.json(&self.cluster).to_string();
+        let fields = process.trim_end_matches('}');
+        self.line(Time::ZERO, format_args!("{fields},{RESTORED}}}"));
+        self.write();
     }
 
     /// Adds one event.

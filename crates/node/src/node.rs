@@ -223,7 +223,7 @@ impl<A: Application> Node<A> {
                 let can = options.entry.capabilities();
                 let (multicasts, views) = (can.senders == Senders::Replicas, can.views);
                 let overlay = options.entry.overlay(options.config);
-                let kind = HistoryKind { multicasts, views, overlay };
+                let kind = HistoryKind { multicasts, views, overlay, lived: replicas.life() > 0 };
                 let begun = NodeHistory::begin(dir, &name, cluster, &pids, kind, clock::now());
                 Some(begun.map_err(|e| NodeError::Io(dir.clone(), e))?)
             }

@@ -3,13 +3,21 @@
 //! The deliveries of a process over all its incarnations are one sequence. A node that restarts
 //! installs a state instead of delivering its contents; so the source of the state lists its
 //! deliveries, and the node records them as delivered, from the end of its earlier incarnations'
-//! files. Where nothing is recorded none of this exists; where it is, memory grows with the run, as
+//! files.
+//!
+//! Recording may begin with a cluster that has data: the node's life is not its first then, and it has no earlier
+//! file. Its first file says so, and its list of deliveries begins at the state that it restores, which may be
+//! another one at each node: what a later life takes over from another node is compared with its own files message
+//! by message.
+//!
+//! Where nothing is recorded none of this exists; where it is, memory grows with the run, as
 //! the files do, until the files are as large as they may be.
 
-use crate::history::HistoryRecorder;
+use crate::history::{HistoryRecorder, RESTORED};
 use amcast_core::codec::{ByteReader, Codec, CodecError};
 use amcast_core::trace::TraceEvent;
 use amcast_core::{ClusterShape, Gid, GroupSet, MsgId, Overlay, Pid, Time};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -24,6 +32,16 @@ pub(crate) struct HistoryKind<'a> {
     pub(crate) views: bool,
     /// The tree of groups along which messages are ordered, if they are.
     pub(crate) overlay: Option<&'a Overlay>,
+    /// An earlier life may have left it a state.
+    pub(crate) lived: bool,
+}
+
+/// The deliveries that the files of a node's earlier lives have, by group.
+enum EarlierDeliveries {
+    /// So many.
+    Counted(Vec<usize>),
+    /// These, where recording began later than the cluster; without those that were met again since.
+    Named(Vec<BTreeSet<String>>),
 }
 
 /// The deliveries of a node's replicas, in a file and in memory.
@@ -36,8 +54,9 @@ pub(crate) struct NodeHistory {
     pids: Vec<Pid>,
     /// Each group's deliveries: position and message.
     delivered: Vec<Vec<(u64, MsgId)>>,
-    /// How many deliveries of each group the files of earlier lives have.
-    earlier: Vec<usize>,
+    /// The deliveries of each group that the files of earlier lives have.
+    earlier: EarlierDeliveries,
+    cluster: ClusterShape,
 }
 
 impl NodeHistory {
@@ -47,14 +66,17 @@ impl NodeHistory {
         name: &str,
         cluster: ClusterShape,
         pids: &[Pid],
-        HistoryKind { multicasts, views, overlay }: HistoryKind<'_>,
+        HistoryKind { multicasts, views, overlay, lived }: HistoryKind<'_>,
         now: Time,
     ) -> io::Result<Self> {
         let earlier = match views {
-            true => Ok(vec![0; pids.len()]),
+            true => Ok(EarlierDeliveries::Counted(vec![0; pids.len()])),
             false => earlier_lives(dir, name, cluster, pids),
         };
-        let recorder = HistoryRecorder::begin_in(dir, name, cluster, pids, overlay, now)?;
+        let mut recorder = HistoryRecorder::begin_in(dir, name, cluster, pids, overlay, now)?;
+        if lived && !views && recorder.is_first() {
+            pids.iter().for_each(|&p| recorder.restored(p));
+        }
         let casts = if multicasts {
             let sent = format!("{name}-sent");
             Some(HistoryRecorder::begin(dir, &sent, cluster, &[], now)?)
@@ -62,7 +84,8 @@ impl NodeHistory {
             None
         };
         let delivered = vec![Vec::new(); pids.len()];
-        Ok(Self { recorder, casts, pids: pids.to_vec(), delivered, earlier: earlier? })
+        let (pids, earlier) = (pids.to_vec(), earlier?);
+        Ok(Self { recorder, casts, pids, delivered, earlier, cluster })
     }
 
     /// The replica of `group` delivered.
@@ -75,7 +98,14 @@ impl NodeHistory {
             return;
         }
         list.push((position, m));
-        if list.len() > self.earlier[group.index()] {
+        let is_new = match &mut self.earlier {
+            EarlierDeliveries::Counted(counts) => list.len() > counts[group.index()],
+            EarlierDeliveries::Named(all) if all[group.index()].is_empty() => true,
+            EarlierDeliveries::Named(all) => {
+                !all[group.index()].remove(&format!("{}:{}", self.cluster.name(m.sender), m.seq))
+            }
+        };
+        if is_new {
             self.recorder.event(&TraceEvent::Deliver { t, p: self.pids[group.index()], m });
         }
     }
@@ -111,8 +141,8 @@ impl NodeHistory {
             self.recorder.event(&TraceEvent::Recover { t, p });
         }
         self.recorder.flush();
-        (self.delivered, self.earlier) =
-            (vec![Vec::new(); self.pids.len()], vec![0; self.pids.len()]);
+        self.delivered = vec![Vec::new(); self.pids.len()];
+        self.earlier = EarlierDeliveries::Counted(vec![0; self.pids.len()]);
     }
 
     /// The process `p` has left its group by choice, and stops.
@@ -150,13 +180,17 @@ impl NodeHistory {
         }
     }
 
-    /// Records what came with a state whose groups stand at `positions`.
+    /// Records what came with a state whose groups stand at `positions`. A state without a history is from before
+    /// anything was recorded.
     pub(crate) fn take_over(
         &mut self,
         now: Time,
         bytes: &[u8],
         positions: &[u64],
     ) -> Result<(), String> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
         let mut from = ByteReader::new(bytes);
         for (g, &end) in positions.iter().enumerate() {
             let list = read_list(&mut from).map_err(|e| e.to_string())?;
@@ -173,14 +207,15 @@ fn read_list(from: &mut ByteReader<'_>) -> Result<Vec<(u64, MsgId)>, CodecError>
     (0..n).map(|_| Ok((u64::decode(from)?, MsgId::decode(from)?))).collect()
 }
 
-/// How many deliveries of each replica the files of earlier lives have.
+/// The deliveries of each replica that the files of earlier lives have.
 fn earlier_lives(
     dir: &Path,
     name: &str,
     cluster: ClusterShape,
     pids: &[Pid],
-) -> io::Result<Vec<usize>> {
-    let mut counts = vec![0; pids.len()];
+) -> io::Result<EarlierDeliveries> {
+    let (mut counts, mut names) = (vec![0; pids.len()], vec![BTreeSet::new(); pids.len()]);
+    let mut began_late = false;
     let needles: Vec<String> =
         pids.iter().map(|&p| format!("\"p\":\"{}\"", cluster.name(p))).collect();
     for run in 0.. {
@@ -189,15 +224,22 @@ fn earlier_lives(
             Err(e) if e.kind() == io::ErrorKind::NotFound => break,
             Err(e) => return Err(e),
         };
+        began_late |= run == 0 && text.lines().take(2 * pids.len()).any(|l| l.contains(RESTORED));
         // A line that a kill has cut off does not end in a brace, and does not count.
         let whole = text.lines().filter(|l| l.contains("\"ev\":\"deliver\"") && l.ends_with('}'));
         for line in whole {
-            if let Some(g) = needles.iter().position(|needle| line.contains(needle)) {
-                counts[g] += 1;
+            let Some(g) = needles.iter().position(|needle| line.contains(needle)) else { continue };
+            counts[g] += 1;
+            let message = line.split("\"m\":\"").nth(1).and_then(|rest| rest.split('"').next());
+            if began_late && let Some(message) = message {
+                names[g].insert(message.to_string());
             }
         }
     }
-    Ok(counts)
+    Ok(match began_late {
+        true => EarlierDeliveries::Named(names),
+        false => EarlierDeliveries::Counted(counts),
+    })
 }
 
 #[cfg(test)]
@@ -231,6 +273,41 @@ mod tests {
         let messages: Vec<_> = text.lines().filter(|l| l.contains("deliver")).collect();
         assert_eq!(messages.len(), 2, "{text}");
         assert!(messages[0].contains("c0:2") && messages[1].contains("c0:3"), "{text}");
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn recording_that_begins_with_a_state_says_so_and_takes_over_what_it_has_not() {
+        let dir = std::env::temp_dir().join(format!("amcast-begun-late-{}", std::process::id()));
+        let cluster = ClusterShape::new(1, 2, 1).unwrap();
+        let (p, q) = (cluster.replica(Gid(0), 0), cluster.replica(Gid(0), 1));
+        let m = |seq| MsgId { sender: cluster.client(0), seq };
+        let kind = HistoryKind { lived: true, ..HistoryKind::default() };
+        let begin = |name: &str, pid: Pid, now: Time| {
+            NodeHistory::begin(&dir, name, cluster, &[pid], kind, now).unwrap()
+        };
+        // Their states on disk have no history, and that of the other node is an earlier one.
+        let (mut source, mut first) = (begin("n1", q, Time(0)), begin("n0", p, Time(0)));
+        source.take_over(Time(1), &[], &[2]).unwrap();
+        first.take_over(Time(1), &[], &[5]).unwrap();
+        for (position, seq) in [(3, 1), (5, 2), (9, 3), (10, 4)] {
+            source.deliver(Time(1), Gid(0), position, m(seq));
+        }
+        first.deliver(Time(1), Gid(0), 9, m(3));
+        drop(first);
+        let mut state = Vec::new();
+        source.write(&mut state);
+        let mut second = begin("n0", p, Time(2));
+        second.take_over(Time(3), &state, &[10]).unwrap();
+        drop(second);
+        let read = |run: u32| fs::read_to_string(dir.join(format!("n0.{run}.jsonl"))).unwrap();
+        let restored =
+            "{\"ev\":\"process\",\"p\":\"g0/r0\",\"groups\":[\"g0\"],\"restored\":true}\n";
+        assert!(read(0).contains(restored), "{}", read(0));
+        assert!(!read(1).contains("restored"), "{}", read(1));
+        let deliveries = |text: &str| text.matches("\"m\":\"c0:3\"").count();
+        assert_eq!((deliveries(&read(0)), deliveries(&read(1))), (1, 0), "once in all");
+        assert!(read(1).contains("c0:4"), "{}", read(1));
         fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -43,15 +43,20 @@ fn moment(h: &History, said: &ServiceEvent, is_return: bool) -> (u64, bool, u32)
     (said.t, is_return && h.file_count() > 1, said.line)
 }
 
+/// Why the history's calls are not enough for a verdict, if so.
+fn lacking(h: &History) -> Option<String> {
+    match h.calls.is_empty() {
+        true if h.calls_left_out => Some("no calls remain".to_string()),
+        true => Some("the history has no calls".to_string()),
+        false => h.gaps.of_state().map(|why| format!("{why}, which calls may have read")),
+    }
+}
+
 impl<'a, M: ServiceModel> JudgedCalls<'a, M> {
     /// # Errors
     /// Why nothing can be judged: there are no calls, or one that makes no sense.
     pub(crate) fn new(h: &'a History, model: &mut M) -> Result<Self, CallsError> {
-        if h.calls.is_empty() {
-            let none =
-                if h.calls_left_out { "no calls remain" } else { "the history has no calls" };
-            return Err(CallsError::Lacking(none.to_string()));
-        }
+        lacking(h).map_or(Ok(()), |why| Err(CallsError::Lacking(why)))?;
         // The first call and the first return of each message, in time.
         let mut call_of: Vec<Option<&ServiceEvent>> = vec![None; h.messages()];
         let mut return_of: Vec<Option<&ServiceEvent>> = vec![None; h.messages()];

@@ -3,7 +3,7 @@
 use amcast_check::History;
 use amcast_lab::commands::Failure;
 use amcast_node::system::refuses_file;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -74,8 +74,46 @@ impl HistoryInput {
             }
             history.push_line(text).map_err(Failure::misuse)
         })?;
+        match self {
+            Self::File(path) => others_than(path).into_iter().for_each(|of| history.lacks(&of)),
+            Self::Merged(files, _) => missing(files).into_iter().for_each(|of| history.lacks(&of)),
+        }
         Ok(history)
     }
+}
+
+/// The name of a process, and which of its files it is, where the name of a file is that of one of a recorded run's.
+fn of_recording(path: &Path) -> Option<(&str, u32)> {
+    let (of, run) = path.file_name()?.to_str()?.strip_suffix(".jsonl")?.rsplit_once('.')?;
+    let numbered = |prefix: &str| {
+        let number = of.strip_prefix(prefix).map(|rest| rest.strip_suffix("-sent").unwrap_or(rest));
+        number.is_some_and(|number| number.parse::<usize>().is_ok())
+    };
+    let is_ours = of == "supervisor" || ["n", "c", "calls-c"].iter().any(|prefix| numbered(prefix));
+    is_ours.then(|| run.parse().ok()).flatten().map(|run| (of, run))
+}
+
+/// The files of which a history that is one file of a recorded run has nothing.
+fn others_than(path: &Path) -> Option<String> {
+    of_recording(path)?;
+    let dir = path.parent().filter(|dir| *dir != Path::new("")).unwrap_or(Path::new("."));
+    Some(format!("the other processes, whose files are in {}", dir.display()))
+}
+
+/// The first file that a recorded run must have had beside these, and that is not there: an earlier one of a process, or
+/// what a node sent, where others have such a file.
+fn missing(files: &[PathBuf]) -> Option<String> {
+    let known: BTreeSet<(&str, u32)> = files.iter().filter_map(|file| of_recording(file)).collect();
+    let node = |of: &str| of.strip_prefix('n').is_some_and(|n| n.parse::<usize>().is_ok());
+    let sends = known.iter().any(|(of, _)| of.strip_suffix("-sent").is_some_and(node));
+    let wanted = known.iter().flat_map(|&(of, run)| {
+        let earlier = run.checked_sub(1).map(|before| (of.to_string(), before));
+        let sent = (sends && node(of)).then(|| (format!("{of}-sent"), run));
+        let main = of.strip_suffix("-sent").map(|of| (of.to_string(), run));
+        [earlier, sent, main].into_iter().flatten()
+    });
+    let mut lost = wanted.filter(|(of, run)| !known.contains(&(of.as_str(), *run)));
+    lost.next().map(|(of, run)| format!("{of}.{run}.jsonl"))
 }
 
 /// The lines of all files in order of time: processes first, the end last. Lines of one file stay
@@ -184,5 +222,23 @@ mod tests {
             assert!(why.contains("a.0.jsonl: line 3 cannot be read"), "{why}");
         }
         fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn the_file_that_a_recorded_run_lacks_is_named() {
+        let named = |names: &[&str]| {
+            let files: Vec<PathBuf> = names.iter().map(|name| Path::new("d").join(name)).collect();
+            missing(&files)
+        };
+        let whole = ["n0.0.jsonl", "n0-sent.0.jsonl", "n1.0.jsonl", "n1-sent.0.jsonl"];
+        assert_eq!(named(&whole), None);
+        assert_eq!(named(&whole[..3]).as_deref(), Some("n1-sent.0.jsonl"));
+        assert_eq!(named(&whole[1..]).as_deref(), Some("n0.0.jsonl"));
+        assert_eq!(named(&["c1.0.jsonl", "n0.0.jsonl", "supervisor.0.jsonl"]), None);
+        assert_eq!(named(&["n0.0.jsonl", "n0.2.jsonl"]).as_deref(), Some("n0.1.jsonl"));
+        assert_eq!(named(&["a.jsonl", "run-7.jsonl", "b.1.jsonl"]), None);
+        assert_eq!(others_than(Path::new("run.jsonl")), None);
+        let one = others_than(Path::new("d/n0.0.jsonl")).unwrap();
+        assert!(one.contains("the other processes") && one.ends_with(" d"), "{one}");
     }
 }

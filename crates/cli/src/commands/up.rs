@@ -311,7 +311,7 @@ pub(super) fn run(args: UpArgs) -> Result<(), Failure> {
     };
     let ports = addresses(file.ports, before)?;
     bench::clear_left_over();
-    prepare_record(&file)?;
+    prepare_record(&file, kept.is_some())?;
     let mut own = SupervisedDir::create(data.as_deref(), &mut file, ClusterRegistry::usual())?;
     let ground = own.dir().ground(&file, (entry.about().medium, entry.about().params), &config)?;
     warn_if_nothing_is_kept(entry, data.as_deref());
@@ -331,9 +331,17 @@ pub(super) fn run(args: UpArgs) -> Result<(), Failure> {
     Ok(removed?)
 }
 
-/// Makes the directory in which the processes record their histories, if they are to.
-fn prepare_record(file: &ClusterFile) -> Result<(), Failure> {
+/// Makes the directory in which the processes record their histories, if they are to; says so where the cluster
+/// `goes_on` with data that no history has.
+fn prepare_record(file: &ClusterFile, goes_on: bool) -> Result<(), Failure> {
     let Some(dir) = &file.record else { return Ok(()) };
+    if goes_on {
+        tracing::warn!(
+            "the cluster has data from before: the history in {} begins with them, and `amcast check` does not \
+             judge what was sent before, nor what clients read",
+            dir.display()
+        );
+    }
     let limit_bytes = file.record_limit.map_or(LIMIT_BYTES, |mb| mb << 20);
     history::prepare(dir, limit_bytes).map_err(|e| match e.kind() {
         std::io::ErrorKind::AlreadyExists => Failure::misuse(format!("{}: {e}", dir.display())),

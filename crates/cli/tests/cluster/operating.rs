@@ -228,6 +228,39 @@ fn a_history_has_what_the_gateway_of_a_killed_node_sent() {
 }
 
 #[test]
+fn recording_may_begin_with_a_cluster_that_has_data() {
+    let _limit = amcast_test_policy::time_limit();
+    let (data, record) = (unique("recorded-later"), Record::new("recorded-later"));
+    let dir = record.display().to_string();
+    let mut up = UpCluster::start_in_bare(data.clone(), &[]);
+    call(&mut up.connect(), &["SET", "old", "1"]);
+    assert_eq!(up.stop(), Some(0));
+    let said = unique("recorded-later.err");
+    let stderr = fs::File::create(&said).unwrap().into();
+    let mut up = UpCluster::start_with(data.clone(), &["--record", &dir], stderr);
+    assert_eq!(call(&mut up.connect(), &["GET", "old"]), bytes("1"));
+    write_while(&up, || {
+        let before = up.kill(1);
+        up.wait_for_return(1, before);
+    });
+    assert_eq!(up.stop(), Some(0));
+    let told = fs::read_to_string(&said).unwrap();
+    assert!(told.contains("the cluster has data from before"), "{told}");
+    assert!(!told.contains("ERROR"), "{told}");
+    let checked = run(&["check", &dir]);
+    let report = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert!(checked.status.success(), "{report}{}", errors(&checked));
+    let says = "began with a state from before the history";
+    for property in ["uniform-agreement", "uniform-prefix-order", "uniform-acyclic-order"] {
+        assert!(report.contains(&format!("holds       {property}")), "{report}");
+    }
+    let linearizable = report.lines().find(|line| line.contains("linearizable")).unwrap();
+    assert!(linearizable.starts_with("not judged") && linearizable.contains(says), "{report}");
+    fs::remove_file(&said).unwrap();
+    fs::remove_dir_all(&data).unwrap();
+}
+
+#[test]
 fn recording_stops_at_its_limit_and_the_service_goes_on() {
     let _limit = amcast_test_policy::time_limit();
     let record = Record::new("limited");

@@ -217,8 +217,8 @@ struct ClientProcessUpper {
 }
 
 impl ClientProcessUpper {
-    /// Records a multicast, in the file when this returns: the process may be killed as soon as the message is handed to the
-    /// protocol, and whoever delivers it then must not deliver what nobody cast.
+    /// Records a multicast. It is in the file when this returns: the process may be killed as soon as the protocol has the
+    /// message, and a replica that delivers it would then deliver a message that nobody cast.
     fn cast(&mut self, t: Time, p: Pid, seq: u64, dst: GroupSet) {
         if let Some(recorder) = &mut self.recorder {
             recorder.event(&TraceEvent::Cast { t, p, m: MsgId { sender: p, seq }, dst });
