@@ -4,6 +4,7 @@
 
 mod check;
 mod config;
+mod end_signals;
 mod gateway_remarks;
 mod histories;
 mod kv;

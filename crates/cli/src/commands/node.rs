@@ -1,5 +1,6 @@
 //! `amcast node`: one node of a cluster.
 
+use super::end_signals::end_flag;
 use super::listening::{Addresses, OpenPorts, address, given, ports_before};
 use super::log_output::{self, LogOutput};
 use super::notify::ServiceNotifier;
@@ -452,13 +453,8 @@ struct Signals {
 impl Signals {
     fn take() -> Result<Self, Failure> {
         use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-        let this = Self { end: Arc::default(), read_again: Arc::default() };
-        for signal in [SIGTERM, SIGINT] {
-            // The second signal ends the process at once: its sender has waited long enough.
-            signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&this.end))
-                .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&this.end)))
-                .map_err(Failure::failed)?;
-        }
+        let end = end_flag(&[SIGTERM, SIGINT]).map_err(Failure::failed)?;
+        let this = Self { end, read_again: Arc::default() };
         signal_hook::flag::register(SIGHUP, Arc::clone(&this.read_again))
             .map_err(Failure::failed)?;
         Ok(this)

@@ -3,6 +3,7 @@
 mod ready;
 
 use self::ready::Readiness;
+use super::end_signals::end_flag;
 use super::listening::{Addresses, OpenPorts, address, ports_before};
 use super::{Failure, entry, once_each, secret, setting, warn_if_others_read};
 use amcast_core::limits::REPLICAS_MAX;
@@ -27,6 +28,7 @@ use amcast_node::service::{ClusterWatch, LostShard, first_partitions};
 use amcast_node::supervisor::{NodeCommand, NodeProcess, OnNodeChange, Supervisor};
 use amcast_node::system::refuses_file;
 use amcast_protocols::multiring;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -303,7 +305,7 @@ pub(super) fn run(args: UpArgs) -> Result<(), Failure> {
     }
     let config = file.check(entry).map_err(Failure::misuse)?;
     first_partitions(&file).map_err(Failure::Misuse)?;
-    let stop = stop_flag()?;
+    let stop = end_flag(&[SIGTERM, SIGINT, SIGHUP]).map_err(Failure::failed)?;
     let room = CapacityCheck::of(entry, &config).map_err(Failure::misuse)?;
     let before = match (&data, &kept) {
         (Some(data), Some(_)) => ports_before(&ClusterDir::at(data)?, None, USUAL_PORTS),
@@ -347,19 +349,6 @@ fn prepare_record(file: &ClusterFile, goes_on: bool) -> Result<(), Failure> {
         std::io::ErrorKind::AlreadyExists => Failure::misuse(format!("{}: {e}", dir.display())),
         _ => Failure::Failed(format!("--record {}", refuses_file(dir, &e))),
     })
-}
-
-/// A flag that is set when the system asks the cluster to stop.
-fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    for signal in [SIGTERM, SIGINT, SIGHUP] {
-        // The second signal ends the process at once: its sender has waited long enough.
-        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
-            .map_err(Failure::failed)?;
-    }
-    Ok(stop)
 }
 
 /// Says so where data were given a directory and are in memory, or the usual directory has data of another cluster.

@@ -3,7 +3,7 @@
 
 use crate::harness::{
     AMCAST, Record, StopOnDrop, UpCluster, bytes, call, ends_with_us, errors, exists, run, signal,
-    unique,
+    unique, wait_until_gone,
 };
 use crate::write_while;
 use amcast::client::{Answer, Connection};
@@ -258,6 +258,27 @@ fn recording_may_begin_with_a_cluster_that_has_data() {
     assert!(linearizable.starts_with("not judged") && linearizable.contains(says), "{report}");
     fs::remove_file(&said).unwrap();
     fs::remove_dir_all(&data).unwrap();
+}
+
+#[test]
+fn two_signals_at_once_are_one_request_and_a_later_one_is_another() {
+    let _limit = amcast_test_policy::time_limit();
+    for (wait, code) in [(Duration::ZERO, 0), (Duration::from_millis(600), 1)] {
+        let mut up = UpCluster::start(&[]);
+        let os_pids: Vec<u32> = up.nodes().into_iter().flatten().map(|n| n.os_pid).collect();
+        // The node does not end, so that the cluster is still ending when the second signal comes.
+        signal(os_pids[0], Signal::STOP);
+        signal(up.os_pid(), Signal::INT);
+        std::thread::sleep(wait);
+        // That sends the second one.
+        let ended = up.stop();
+        // It may have been killed.
+        let hung = rustix::process::Pid::from_raw(os_pids[0] as i32).unwrap();
+        let _ = rustix::process::kill_process(hung, Signal::CONT);
+        wait_until_gone(&os_pids);
+        assert_eq!(ended, Some(code), "after {wait:?}");
+        drop(fs::remove_dir_all(&up.data));
+    }
 }
 
 #[test]
