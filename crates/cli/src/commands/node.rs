@@ -20,7 +20,7 @@ use amcast_node::log_lines;
 use amcast_node::node::{Node, NodeError, NodeOptions};
 use amcast_node::overlay_changes::OverlayRequester;
 use amcast_node::service::{ClusterWatch, Reads, ServiceNode, host_logs, host_store};
-use amcast_node::supervisor::obey;
+use amcast_node::supervisor::{NodeProcess, obey};
 use amcast_node::system::refuses_file;
 use std::fs::DirBuilder;
 use std::io::{self, IsTerminal};
@@ -228,12 +228,13 @@ impl RunArgs {
         if dir.check_files(Some(rank)).is_ok() { dir.log(rank) } else { PathBuf::new() }
     }
 
-    /// Its last error, if a supervisor starts it again and again: that was reported already.
+    /// Its last error, if the supervisor that starts it has started it before: that was reported already.
     fn last_words(&self) -> Option<String> {
         let file = ClusterFile::read(&self.config).ok().filter(|_| self.until_input_ends)?;
         let (dir, rank) = (ClusterDir::of_host(&file, &self.config), node_rank(&self.name)?);
         dir.check_files(Some(rank)).ok()?;
-        dir.last_words(rank)
+        let has_ended = |life: &NodeProcess| life.last_end.is_some();
+        dir.lives().get(rank).filter(|life| has_ended(life)).and_then(|_| dir.last_words(rank))
     }
 
     /// Where it serves clients, if it is to: clients come back to a node that was started again.
