@@ -282,6 +282,47 @@ fn two_signals_at_once_are_one_request_and_a_later_one_is_another() {
 }
 
 #[test]
+fn a_node_that_hangs_at_the_start_is_named_and_others_serve_meanwhile() {
+    let _limit = amcast_test_policy::time_limit();
+    let (data, said) = (unique("hangs"), unique("hangs.err"));
+    let mut up = UpCluster::start_in_bare(data.clone(), &[]);
+    call(&mut up.connect(), &["SET", "a", "1"]);
+    assert_eq!(up.stop(), Some(0));
+    let dir = data.display().to_string();
+    let mut up = ends_with_us(AMCAST)
+        .args(["up", "--redis-port", "0", "--log-port", "0", "--http-port", "0", "--data", &dir])
+        .stdout(Stdio::piped())
+        .stderr(fs::File::create(&said).unwrap())
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    let is_late = || assert!(begun.elapsed() < Duration::from_secs(40), "see {}", said.display());
+    let os_pid = || {
+        let lives: serde_json::Value =
+            serde_json::from_slice(&fs::read(data.join("nodes.json")).ok()?).ok()?;
+        lives[1]["os_pid"].as_u64()
+    };
+    let hung = std::iter::from_fn(|| Some(os_pid())).inspect(|_| is_late()).flatten().next();
+    let hung = hung.unwrap() as u32;
+    signal(hung, Signal::STOP);
+    let told = || fs::read_to_string(&said).unwrap();
+    while !told().contains("for n1 (it does not answer)") {
+        is_late();
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let got = run(&["kv", "--data", &dir, "get", "a"]);
+    signal(hung, Signal::CONT);
+    assert_eq!(String::from_utf8_lossy(&got.stdout), "1\n", "{}", errors(&got));
+    let mut line = String::new();
+    BufReader::new(up.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("ready "), "{line}");
+    signal(up.id(), Signal::TERM);
+    assert_eq!(up.wait().unwrap().code(), Some(0));
+    fs::remove_file(&said).unwrap();
+    fs::remove_dir_all(&data).unwrap();
+}
+
+#[test]
 fn recording_stops_at_its_limit_and_the_service_goes_on() {
     let _limit = amcast_test_policy::time_limit();
     let record = Record::new("limited");

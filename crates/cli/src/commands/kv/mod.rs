@@ -360,19 +360,26 @@ pub(super) fn address(text: &str) -> Result<String, String> {
 
 /// A gateway of the cluster: the supervisor's, or that of any node where nobody supervises them.
 fn reach(dir: &ClusterDir, file: &ClusterFile) -> Result<(String, Connection), Failure> {
+    let open = |rank| {
+        let GatewayAddresses { redis, .. } = dir.gateways_of(rank).ok()?;
+        Connection::open(&redis).ok().map(|connection| (redis, connection))
+    };
     if dir.is_supervised() {
         let starts = |e| format!("the cluster is starting and has no gateway yet ({e})");
-        let at = dir.gateways().map_err(|e| Failure::Failed(starts(e)))?.redis;
+        let at = match dir.gateways() {
+            Ok(gateways) => gateways.redis,
+            // Its nodes may serve while the supervisor waits for one of them.
+            Err(e) => {
+                let reached = (0..file.replicas).find_map(open);
+                return reached.ok_or_else(|| Failure::Failed(starts(e)));
+            }
+        };
         let connection = Connection::open(&at);
         return match connection {
             Ok(connection) => Ok((at, connection)),
             Err(e) => Err(Failure::Failed(refuses_address(&at, &e))),
         };
     }
-    let open = |rank| {
-        let GatewayAddresses { redis, .. } = dir.gateways_of(rank).ok()?;
-        Connection::open(&redis).ok().map(|connection| (redis, connection))
-    };
     if let Some(reached) = (0..file.replicas).find_map(open) {
         return Ok(reached);
     }

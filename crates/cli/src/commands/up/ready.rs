@@ -14,6 +14,10 @@ use std::time::{Duration, Instant};
 /// How long a cluster may take until it serves.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
+/// When a line names the nodes that the cluster waits for, and how often from then on.
+const SAY_AFTER: Duration = Duration::from_secs(5);
+const SAY_EVERY: Duration = Duration::from_secs(15);
+
 /// How often a node may be started until the cluster serves for the first time.
 const STARTS_MAX: u64 = 3;
 
@@ -44,6 +48,7 @@ impl Readiness<'_> {
     /// When that takes too long, or nodes end again and again.
     pub(super) fn wait(&self, stop: &AtomicBool) -> Result<bool, Failure> {
         let begun = Instant::now();
+        let mut say_at = begun + SAY_AFTER;
         loop {
             if stop.load(Ordering::Relaxed) {
                 return Ok(false);
@@ -67,17 +72,39 @@ impl Readiness<'_> {
                 let why = format!("the cluster does not serve after {START_PATIENCE:?}: {why}");
                 return Err(Failure::Failed(why));
             }
+            if Instant::now() >= say_at {
+                say_at += SAY_EVERY;
+                self.tell_awaited(&why);
+            }
             std::thread::sleep(LOOK_EVERY);
         }
     }
 
+    /// Says what keeps the cluster from serving for so long: the nodes that are not ready, or else `why`.
+    fn tell_awaited(&self, why: &str) {
+        let missing = self.missing().into_iter();
+        let missing: Vec<String> = missing.map(|(name, why)| format!("{name} ({why})")).collect();
+        let what = if missing.is_empty() { why.to_string() } else { missing.join(", ") };
+        tracing::warn!("the cluster waits, for {START_PATIENCE:?} in all, for {what}");
+    }
+
     /// Says which nodes the cluster serves without.
     fn tell_missing(&self) {
+        for (name, why) in self.missing() {
+            tracing::warn!(
+                "the cluster serves without {name}, and may do without few others until {name} is back, \
+                 which is tried again and again ({why})"
+            );
+        }
+    }
+
+    /// The nodes that are not ready, and why.
+    fn missing(&self) -> Vec<(String, String)> {
         let said = self.watch.ask_now();
         let missing = (0..said.len()).filter(|&rank| said[rank].as_ref().is_none_or(|n| !n.ready));
         let lives = self.nodes.lives();
-        for rank in missing {
-            let Some(NodeProcess { name, last_end, .. }) = lives.get(rank) else { continue };
+        let reason = |rank: usize| {
+            let NodeProcess { name, last_end, .. } = lives.get(rank)?;
             let why = match (last_end, &said[rank]) {
                 (_, Some(node)) => node.why.clone(),
                 (Some(end), None) => match self.dir.last_words(rank) {
@@ -86,11 +113,9 @@ impl Readiness<'_> {
                 },
                 (None, None) => "it does not answer".to_string(),
             };
-            tracing::warn!(
-                "the cluster serves without {name}, and may do without few others until {name} is back, \
-                 which is tried again and again ({why})"
-            );
-        }
+            Some((name.clone(), why))
+        };
+        missing.filter_map(reason).collect()
     }
 
     /// A write that leaves nothing behind, over enough keys that every shard takes part.
