@@ -479,6 +479,11 @@ impl ClusterDir {
         Some(String::from_utf8_lossy(&tail).into_owned())
     }
 
+    /// Whether a node was started from here before.
+    pub fn has_lived(&self, rank: usize) -> bool {
+        self.path.join(life_name(rank)).exists()
+    }
+
     /// Why the others refuse a node that was started from here, if they did.
     pub fn refused(&self, rank: usize) -> Option<String> {
         DiskRecord::of(&self.path, rank).check().err()

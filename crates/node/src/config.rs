@@ -460,6 +460,22 @@ impl ClusterFile {
         Ok(config)
     }
 
+    /// Checks that a cluster that is new may have logs. One that exists keeps the bounds that it was started with: this does
+    /// not apply to it.
+    ///
+    /// # Errors
+    /// When a bound leaves logs no room, so that every append would be refused for good.
+    pub fn check_log_room(&self) -> Result<(), ConfigError> {
+        for (key, mb) in [("log_mb", self.log_mb), ("log_disk_mb", self.log_disk_mb)] {
+            if mb == Some(0) {
+                let why =
+                    format!("{key} = 0: every append would be refused for good; give 1 or more");
+                return Err(ConfigError::Relation(why));
+            }
+        }
+        Ok(())
+    }
+
     /// Checks that the protocol has the parameters that are set. Comes before values are compared with those of an
     /// earlier run: there, one that no protocol has would look like one that was changed.
     ///
@@ -638,6 +654,18 @@ mod tests {
         assert!(wrong.to_string().contains("unknown field `shard`"), "{wrong}");
         let wrong = toml::from_str::<ClusterFile>("[ports]\nsmtp = 25\n").unwrap_err();
         assert!(wrong.to_string().contains("unknown field `smtp`"), "{wrong}");
+    }
+
+    #[test]
+    fn logs_without_room_are_refused_by_name() {
+        let with = |log_mb, log_disk_mb| {
+            let file = ClusterFile { log_mb, log_disk_mb, ..ClusterFile::default() };
+            file.check_log_room().err().map(|e| e.to_string())
+        };
+        assert_eq!(with(None, None), None);
+        assert_eq!(with(Some(1), Some(1)), None);
+        assert!(with(Some(0), None).is_some_and(|why| why.contains("log_mb = 0")));
+        assert!(with(Some(1), Some(0)).is_some_and(|why| why.contains("log_disk_mb = 0")));
     }
 
     #[test]

@@ -205,6 +205,7 @@ fn check(path: &Path) -> Result<(), Failure> {
     let wrong = |e| Failure::Misuse(format!("{}: {e}", path.display()));
     let entry = entry(&file.protocol)?;
     file.check(entry).map_err(wrong)?;
+    file.check_log_room().map_err(wrong)?;
     first_partitions(&file).map_err(|e| wrong(ConfigError::Relation(e)))?;
     file.check_strangers().map_err(|e| wrong(ConfigError::Relation(e)))?;
     let unread = file.read_secret().map(drop).err().filter(|_| file.secret.is_some());

@@ -271,8 +271,7 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
     servable(entry, &file)?;
     let config = file.check(entry).map_err(Failure::misuse)?;
     let dir = ClusterDir::of_host(&file, &args.config);
-    dir.check_files(Some(rank))?;
-    dir.check_not_elsewhere(&file, &args.config, rank..rank + 1)?;
+    check_place(args, &dir, &file, rank)?;
     let signals = Signals::take()?;
     let mut registration = NodeRegistration::begin(&file, rank)?;
     // The addresses that this host learned from the others in an earlier incarnation.
@@ -332,6 +331,18 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
     drop(serving.take());
     drop(node);
     ended.map_err(end)
+}
+
+/// Checks that the node can have this directory.
+fn check_place(
+    args: &RunArgs,
+    dir: &ClusterDir,
+    file: &ClusterFile,
+    rank: usize,
+) -> Result<(), Failure> {
+    dir.check_files(Some(rank))?;
+    dir.check_not_elsewhere(file, &args.config, rank..rank + 1)?;
+    if dir.has_lived(rank) { Ok(()) } else { file.check_log_room().map_err(Failure::misuse) }
 }
 
 /// Has the node end when its standard input does, and serve no more clients from a line there on: then its gateways close

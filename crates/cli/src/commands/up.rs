@@ -304,6 +304,9 @@ pub(super) fn run(args: UpArgs) -> Result<(), Failure> {
         return Err(Failure::misuse("--log-disk-mb is for logs in files: give --log-dir, too"));
     }
     let config = file.check(entry).map_err(Failure::misuse)?;
+    if kept.is_none() {
+        file.check_log_room().map_err(Failure::misuse)?;
+    }
     first_partitions(&file).map_err(Failure::Misuse)?;
     let stop = end_flag(&[SIGTERM, SIGINT, SIGHUP]).map_err(Failure::failed)?;
     let room = CapacityCheck::of(entry, &config).map_err(Failure::misuse)?;
@@ -313,7 +316,7 @@ pub(super) fn run(args: UpArgs) -> Result<(), Failure> {
     };
     let ports = addresses(file.ports, before)?;
     bench::clear_left_over();
-    prepare_record(&file, kept.is_some())?;
+    prepare_record(&file, data.as_deref(), kept.is_some())?;
     let mut own = SupervisedDir::create(data.as_deref(), &mut file, ClusterRegistry::usual())?;
     let ground = own.dir().ground(&file, (entry.about().medium, entry.about().params), &config)?;
     warn_if_nothing_is_kept(entry, data.as_deref());
@@ -335,8 +338,16 @@ pub(super) fn run(args: UpArgs) -> Result<(), Failure> {
 
 /// Makes the directory in which the processes record their histories, if they are to; says so where the cluster
 /// `goes_on` with data that no history has.
-fn prepare_record(file: &ClusterFile, goes_on: bool) -> Result<(), Failure> {
+fn prepare_record(file: &ClusterFile, data: Option<&Path>, goes_on: bool) -> Result<(), Failure> {
     let Some(dir) = &file.record else { return Ok(()) };
+    // A directory with something else in it is refused at the next start.
+    if let Some(data) = data.filter(|data| resolved(dir).starts_with(resolved(data))) {
+        return Err(Failure::Misuse(format!(
+            "--record {}: is in {}, the directory of the cluster itself; give one outside of it",
+            dir.display(),
+            data.display()
+        )));
+    }
     if goes_on {
         tracing::warn!(
             "the cluster has data from before: the history in {} begins with them, and `amcast check` does not \
@@ -366,6 +377,13 @@ fn warn_if_nothing_is_kept(entry: &dyn Entry, data: Option<&Path>) {
             data.display()
         );
     }
+}
+
+/// Where a path leads, of which only a part may exist.
+fn resolved(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let real = |there: &Path| Some(there.canonicalize().ok()?.join(path.strip_prefix(there).ok()?));
+    path.ancestors().find_map(real).unwrap_or_else(|| path.clone())
 }
 
 /// Reads the order of keys that partitions are parts of.

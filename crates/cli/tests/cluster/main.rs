@@ -177,7 +177,7 @@ fn what_is_misused_exits_with_2_and_says_what_to_do() {
     let path = unique("wrong.toml");
     std::fs::write(&path, "shards = 3\nshard_count = 4\n").unwrap();
     let file = path.display().to_string();
-    let cases: [(&[&str], &str); 13] = [
+    let cases: [(&[&str], &str); 16] = [
         (&["up", "--redis-port", "7", "--http-port", "7"], "ports.redis and ports.http are both 7"),
         (
             &["up", "--data", "/nonexistent/a/b"],
@@ -192,6 +192,12 @@ fn what_is_misused_exits_with_2_and_says_what_to_do() {
         (&["sim", "--set", "a=1", "--set", "a=1"], "--set a is given twice"),
         (&["bench", "--set", "a=1", "--set", "a=1"], "--set a is given twice"),
         (&["up", "--data", "/proc/amcast"], "/proc/amcast"),
+        (&["up", "--log-mb", "0"], "log_mb = 0: every append would be refused"),
+        (&["up", "--log-dir", "/tmp", "--log-disk-mb", "0"], "log_disk_mb = 0: every append"),
+        (
+            &["up", "--data", "/tmp/.", "--record", "/tmp/amcast-test-rec"],
+            "the directory of the cluster itself",
+        ),
         (&["up", "--protocol", "nope"], "tram"),
         (&["check", "/dev/null", "--require", "nope"], "validity"),
     ];
