@@ -47,7 +47,7 @@ use amcast_core::{Gid, Span, Time};
 use amcast_smr::application::{Application, WakeHandle};
 use amcast_storage::{CheckpointReader, Limit, SaveProgress, StorageError};
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 
 /// No checkpoint is written before the logs on a disk have grown by so many bytes.
@@ -358,13 +358,8 @@ impl Checkpoints {
 impl Checkpoints {
     /// The state could not be saved. For want of room it is given up, and tried again later.
     fn failed(&mut self, error: StorageError) -> Result<(), StorageError> {
-        if !matches!(error, StorageError::Full { what: Limit::Disk, .. }) {
-            return Err(error);
-        }
-        tracing::error!(
-            "{error}. The node continues, and tries to save its state again in {} s",
-            LOOK_EVERY.0 / 1_000_000_000
-        );
+        let StorageError::Full { what: Limit::Disk, path } = &error else { return Err(error) };
+        tracing::error!("{}", unsaved_words(path));
         self.schedule.failed();
         self.schedule.waits = true;
         // The rest is given all the same, and dropped: the application has the state captured until then.
@@ -374,6 +369,16 @@ impl Checkpoints {
         }
         Ok(())
     }
+}
+
+/// That the disk at `path` has no room for a state, and what the node does.
+fn unsaved_words(path: &Path) -> String {
+    format!(
+        "{}: the disk has no room for the state; make room there (`df`). The node continues, and tries to save its \
+         state again in {} s",
+        path.display(),
+        LOOK_EVERY.0 / 1_000_000_000
+    )
 }
 
 /// Has a thread look how much is free: a disk may hang, and the node's loop does not wait for it.

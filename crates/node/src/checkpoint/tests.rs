@@ -619,3 +619,14 @@ fn the_log_of_a_node_whose_lives_are_all_short_stays_bounded() {
         assert!(*last <= 8 * each, "{rounds} rounds: {lags:?}");
     }
 }
+
+#[test]
+fn a_state_without_room_does_not_have_the_node_started_again() {
+    let _limit = amcast_test_policy::time_limit();
+    let words = unsaved_words(std::path::Path::new("/d/n0.data/state"));
+    assert!(
+        words.starts_with("/d/n0.data/state: ") && words.contains("make room there"),
+        "{words}"
+    );
+    assert!(words.contains("The node continues") && !words.contains("start again"), "{words}");
+}

@@ -72,7 +72,7 @@ impl DiskRoom {
                 let mb = |bytes: u64| bytes / 1_000_000;
                 // As much as it takes to end this, not to begin it.
                 let (free, enough) = (mb(disk.free_bytes), mb(enough));
-                few.push(format!("{} has {free} MB of {enough} MB", node_name(rank)));
+                few.push(format!("{} has {free} MB free and needs {enough} MB", node_name(rank)));
             }
         }
         let low = self.low.iter().filter(|low| **low).count();
@@ -117,7 +117,7 @@ mod tests {
             "it may end alone"
         );
         let why = it.lacks(&[node(100, 0), node(300, 0), node(255, 0)], 1).unwrap();
-        assert!(why.contains("(n0 has 100 MB of 320 MB, n2 has 255 MB of 320 MB)"), "{why}");
+        assert!(why.contains("(n0 has 100 MB free and needs 320 MB, n2 has 255 MB free"), "{why}");
         // A state is as large as those before.
         assert_eq!(it.lacks(&[node(500, 100), node(500, 100), node(500, 100)], 1), None);
         assert!(it.lacks(&[node(500, 300), node(500, 300), node(900, 300)], 1).is_some());
