@@ -30,7 +30,7 @@ pub(crate) fn integrity(x: &Index<'_>, to_members: bool) -> PropertyVerdict {
         for e in x.logs[p as usize].iter().filter(|e| !e.is_cast()) {
             let m = e.message();
             if !x.was_cast(m)
-                && let Some(why) = x.h.may_lack_cast(m)
+                && let Some(why) = x.h.gaps.of_state()
             {
                 untold.get_or_insert((p, m, why));
                 continue;

@@ -72,8 +72,6 @@ pub(crate) struct HistoryGaps {
     pub(crate) restored: Option<String>,
     /// Something of which there is no history.
     pub(crate) missing: Option<String>,
-    /// Whether each message that was cast, of one at least, has the name of its sender in its own.
-    names_senders: Option<bool>,
 }
 
 impl HistoryGaps {
@@ -279,15 +277,6 @@ impl History {
     /// A property that may depend on them is not judged.
     pub fn lacks(&mut self, what: &str) {
         self.gaps.missing.get_or_insert_with(|| what.to_string());
-    }
-
-    /// Why the message `m`, which the history does not have as cast, may have been cast all the same; if so.
-    pub(crate) fn may_lack_cast(&self, m: u32) -> Option<String> {
-        let MsgKey { name, seq } = self.messages.key(m);
-        let is_sender = self.gaps.names_senders == Some(true) && seq != MsgKey::PLAIN;
-        let is_unknown = is_sender && self.proc_named(name).is_none();
-        let unknown = is_unknown.then(|| format!("no history of {}", self.names.get(name)));
-        unknown.or_else(|| self.gaps.of_state())
     }
 
     /// How many lines or events were read, refused ones included.
@@ -506,8 +495,6 @@ impl History {
         }
         self.advance(p, t)?;
         let line = self.lines;
-        let is_named = self.messages.key(m).name == self.procs[p as usize].name;
-        self.gaps.names_senders = Some(is_named && self.gaps.names_senders != Some(false));
         // A sender that sends a message again still cast it once: the first time counts.
         if old.sender == NONE {
             self.procs[p as usize].log.push(HistoryEntry { t, what: m | CAST, line });

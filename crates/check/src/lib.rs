@@ -49,8 +49,8 @@
 //!   may come between them. Which tree is in force when is the protocol's affair, and is not judged.
 //! - Order is judged on first deliveries; a second one is a matter of integrity.
 //! - A process whose line says `"restored":true` began with a state from before the history. Messages that the
-//!   history does not have as cast may then have been cast before it, as those may whose sender has no line at all,
-//!   where messages are named by their senders: their deliveries are not judged. Nor are the answers of a service, as nobody knows the state that it began with.
+//!   history does not have as cast may then have been cast before it: their deliveries are not judged. Nor are the
+//!   answers of a service, as nobody knows the state that it began with.
 //! - Services: see [`service`].
 //!
 //! The crate shares no code with what it judges: it knows events, and no protocol.

@@ -100,11 +100,13 @@ fn others_than(path: &Path) -> Option<String> {
     Some(format!("the other processes, whose files are in {}", dir.display()))
 }
 
-/// The first file that a recorded run must have had beside these, and that is not there: an earlier one of a process, or
-/// what a node sent, where others have such a file.
+/// The first file that a recorded run must have had beside these, and that is not there: one of a node with a lower number,
+/// an earlier one of a process, or what a node sent, where others have such a file.
 fn missing(files: &[PathBuf]) -> Option<String> {
     let known: BTreeSet<(&str, u32)> = files.iter().filter_map(|file| of_recording(file)).collect();
-    let node = |of: &str| of.strip_prefix('n').is_some_and(|n| n.parse::<usize>().is_ok());
+    let number = |of: &str| of.strip_prefix('n').and_then(|n| n.parse::<usize>().ok());
+    let node = |of: &str| number(of).is_some();
+    let nodes = known.iter().filter_map(|(of, _)| number(of)).max().unwrap_or(0);
     let sends = known.iter().any(|(of, _)| of.strip_suffix("-sent").is_some_and(node));
     let wanted = known.iter().flat_map(|&(of, run)| {
         let earlier = run.checked_sub(1).map(|before| (of.to_string(), before));
@@ -112,7 +114,8 @@ fn missing(files: &[PathBuf]) -> Option<String> {
         let main = of.strip_suffix("-sent").map(|of| (of.to_string(), run));
         [earlier, sent, main].into_iter().flatten()
     });
-    let mut lost = wanted.filter(|(of, run)| !known.contains(&(of.as_str(), *run)));
+    let first = (0..nodes).map(|n| (format!("n{n}"), 0));
+    let mut lost = first.chain(wanted).filter(|(of, run)| !known.contains(&(of.as_str(), *run)));
     lost.next().map(|(of, run)| format!("{of}.{run}.jsonl"))
 }
 
@@ -236,6 +239,7 @@ mod tests {
         assert_eq!(named(&whole[1..]).as_deref(), Some("n0.0.jsonl"));
         assert_eq!(named(&["c1.0.jsonl", "n0.0.jsonl", "supervisor.0.jsonl"]), None);
         assert_eq!(named(&["n0.0.jsonl", "n0.2.jsonl"]).as_deref(), Some("n0.1.jsonl"));
+        assert_eq!(named(&["n0.0.jsonl", "n2.0.jsonl"]).as_deref(), Some("n1.0.jsonl"));
         assert_eq!(named(&["a.jsonl", "run-7.jsonl", "b.1.jsonl"]), None);
         assert_eq!(others_than(Path::new("run.jsonl")), None);
         let one = others_than(Path::new("d/n0.0.jsonl")).unwrap();
