@@ -29,12 +29,18 @@ impl Idle {
     /// Nothing is wasted: parks at once.
     pub const PARK: Self = Self { spins: 0, yields: 0, parks: true };
 
+    /// As many rounds of a loop that the system wakes bridge the time to the next message of a conversation, where
+    /// nobody else has work.
+    const WOKEN_SPINS: u32 = 10;
+
     /// The same for a loop that the system wakes, as it does for what comes on a socket: it parks and
     /// never yields. A loop that yields a core that others want, too, gets it back only after a whole slice of
     /// theirs, milliseconds, despite any message meanwhile; a sleeping loop is woken at once. Each of its rounds
     /// asks the system, which takes some ten times as long as a look at memory: so it spins fewer.
     pub const fn woken(self) -> Self {
-        Self { spins: self.spins / 10, yields: 0, parks: true }
+        let few = if self.spins < Self::WOKEN_SPINS { self.spins } else { Self::WOKEN_SPINS };
+        let tenth = self.spins / 10;
+        Self { spins: if tenth > few { tenth } else { few }, yields: 0, parks: true }
     }
 
     /// [`Idle::SHARED`] or, if there is a core to spare for each of `loops`, a longer spin first.
@@ -131,8 +137,10 @@ mod tests {
 
     #[test]
     fn a_loop_that_is_woken_parks_where_it_would_yield() {
-        let mut idler = Idler::new(Idle { spins: 10, yields: 9, parks: false }.woken());
+        let mut idler = Idler::new(Idle { spins: 1, yields: 9, parks: false }.woken());
         assert_eq!([idler.pause(), idler.pause()], [Pause::Again, Pause::Park]);
+        let spins = |policy: Idle| policy.woken().spins;
+        assert_eq!([Idle::PARK, Idle::SHARED, Idle::SPIN].map(spins), [0, 10, 200]);
     }
 
     #[test]

@@ -273,8 +273,9 @@ impl fmt::Display for NetDiagnostic {
             Self::Stranger { address, began: true } => {
                 write!(
                     f,
-                    "{address} connected and did not complete the handshake: its secret is another one than the one here, \
-                     or it ended or was too slow; give all nodes the same file as `secret`, and start them again"
+                    "{address} connected and did not complete the handshake: it ended, or was too slow, as a node is that \
+                     begins with much to read; if this comes again and again, its secret is another one than the one \
+                     here: give all nodes the same file as `secret`, and start them again"
                 )
             }
             Self::Stranger { address, began: false } => {
