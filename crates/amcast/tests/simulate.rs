@@ -162,7 +162,7 @@ const fn run_of_store(mutant: ServiceMutant) -> ShowingRun {
         ServiceMutant::TrustsAnyClock => ShowingRun::of("bb-urcast-urcast", 1),
         ServiceMutant::HandsInTooSoon => ShowingRun::of("multi-ring-memory", 2167),
         ServiceMutant::DiffersUnread => ShowingRun::of("bb-urcast-urcast", 3),
-        ServiceMutant::LosesJoined => ShowingRun::of("bb-urcast-urcast", 1),
+        ServiceMutant::LosesBatched => ShowingRun::of("bb-urcast-urcast", 1),
     }
 }
 
@@ -180,7 +180,7 @@ const fn run_of_log(mutant: ServiceMutant) -> Option<ShowingRun> {
         | ServiceMutant::TrustsAnyClock
         | ServiceMutant::HandsInTooSoon
         | ServiceMutant::DiffersUnread
-        | ServiceMutant::LosesJoined => return None,
+        | ServiceMutant::LosesBatched => return None,
     })
 }
 

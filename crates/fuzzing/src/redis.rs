@@ -29,14 +29,14 @@ pub(crate) fn requests(bytes: &[u8]) {
     }
 }
 
-/// Any bytes are taken for the commands of one message, or for their answers, and what is joined comes apart again.
+/// Any bytes are taken for a batch, or for the answers to one, and the commands of a batch come apart again.
 fn batches(bytes: &[u8]) {
     let parts: Vec<&[u8]> = bytes.split(|&b| b == b'\n').take(batch::BATCH_MAX).collect();
-    let mut joined = parts[0].to_vec();
-    parts[1..].iter().for_each(|part| batch::join(&mut joined, 0, part));
+    let mut message = parts[0].to_vec();
+    parts[1..].iter().for_each(|part| batch::push(&mut message, 0, part));
     if !batch::is_batch(parts[0]) {
-        assert!(batch::commands(&joined).eq(parts.iter().copied()));
-        assert!(batch::commands(&joined).is_whole());
+        assert!(batch::commands(&message).eq(parts.iter().copied()));
+        assert!(batch::commands(&message).is_whole());
     }
     assert!(batch::commands(bytes).map(<[u8]>::len).sum::<usize>() <= bytes.len());
     let answers = batch::answers(bytes).into_iter().flatten();

@@ -1,17 +1,17 @@
-//! Several commands of one connection in one message, each with an answer of its own.
+//! Batches: several commands of one connection in one message, each with an answer of its own.
 //!
-//! A client that sends many commands without waiting has its gateway join those that go to the same shard: they are
+//! The gateway of a client that sends many commands without waiting batches those that go to the same shard: they are
 //! ordered, replicated and delivered as one message, and executed one after the other at its place. Most of
 //! what a small command costs is its message.
 //!
-//! Only commands that are as good together as alone are [joined](kind): of one key, with a small answer, and of a few
+//! Only commands that are as good together as alone are [batched](kind): of one key, with a small answer, and of a few
 //! microseconds. One that reads versions (`WATCH`) is not: all changes of a message have one version.
 
 use super::registry::{self, CommandRunner, CommandSpec, KeyArguments};
 use amcast_core::Outcome;
 use std::sync::OnceLock;
 
-/// The mark in front of joined commands, behind the epoch. No count of arguments reads like this.
+/// The mark in front of the commands of a batch, behind the epoch. No count of arguments reads like this.
 const MARK: [u8; 4] = *b"\xffALL";
 
 /// The first byte of the answer to a batch; no other answer of the store begins with it, and no refusal.
@@ -23,15 +23,15 @@ const LENGTH_BYTES: usize = 4;
 /// Bytes in front of each answer: its outcome, and their number.
 const HEAD_BYTES: usize = 1 + LENGTH_BYTES;
 
-/// Commands of one message, at most.
+/// Commands of one batch, at most.
 pub const BATCH_MAX: usize = 64;
 
 /// Writes of one key that copy their arguments, which may be long: that is why they do not count as fast.
 const SETTERS: [&str; 3] = ["set", "setex", "psetex"];
 
 impl CommandSpec {
-    /// Whether the command may share a message with others.
-    fn is_joinable(&self) -> bool {
+    /// Whether the command may be in a batch.
+    fn is_batchable(&self) -> bool {
         let has_one_key = matches!(self.keys, KeyArguments::Range { first: 1, last: 1, .. });
         let is_quick = self.is("fast") || SETTERS.contains(&self.name);
         let is_bounded = self.work.is_none() && matches!(self.run, CommandRunner::Shards(_));
@@ -39,7 +39,7 @@ impl CommandSpec {
     }
 }
 
-/// The commands that may share a message: those of one kind.
+/// The kind of the commands of a batch: all are of one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BatchKind {
     /// They change nothing: one replica executes them.
@@ -52,7 +52,7 @@ pub enum BatchKind {
 
 impl BatchKind {
     fn of(command: &CommandSpec) -> Option<Self> {
-        command.is_joinable().then(|| match command.writes() {
+        command.is_batchable().then(|| match command.writes() {
             false => Self::Reads,
             true if command.is("denyoom") => Self::Grows,
             true => Self::Changes,
@@ -60,20 +60,21 @@ impl BatchKind {
     }
 }
 
-/// The kind of the command of this [number](registry::find), if it may share a message with others. With some
+/// The kind of the command of this [number](registry::find), if it may be in a batch. With some
 /// arguments it may still [answer much](CommandSpec::may_answer_much).
 pub fn kind(number: u16) -> Option<BatchKind> {
     static KINDS: OnceLock<Vec<Option<BatchKind>>> = OnceLock::new();
     KINDS.get_or_init(|| registry::all().map(BatchKind::of).collect())[usize::from(number)]
 }
 
-/// Whether the encoded arguments are those of joined commands.
+/// Whether the encoded arguments are those of a batch.
 pub fn is_batch(args: &[u8]) -> bool {
     args.starts_with(&MARK)
 }
 
-/// Adds a command to the one or the joined ones whose encoded arguments begin at `from` of the message.
-pub fn join(message: &mut Vec<u8>, from: usize, args: &[u8]) {
+/// Adds a command to the batch whose encoded arguments begin at `from` of the message, or makes a batch of the single
+/// command there.
+pub fn push(message: &mut Vec<u8>, from: usize, args: &[u8]) {
     if !is_batch(&message[from..]) {
         let bytes = message.len() - from;
         let head = MARK.len() + LENGTH_BYTES;
@@ -86,7 +87,7 @@ pub fn join(message: &mut Vec<u8>, from: usize, args: &[u8]) {
     message.extend_from_slice(args);
 }
 
-/// Each command's encoded arguments: those of joined commands in their order, or all bytes if it is only one.
+/// Each command's encoded arguments: those of a batch in their order, or all bytes if it is a single command.
 #[derive(Clone, Debug)]
 pub struct BatchCommands<'a> {
     rest: &'a [u8],
@@ -136,7 +137,7 @@ fn split_length(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(u32::from_le_bytes(*length) as usize)
 }
 
-/// Begins the answer to joined commands.
+/// Begins the answer to a batch.
 pub fn begin_answers(answer: &mut Vec<u8>) {
     answer.push(ANSWERS);
 }
@@ -151,11 +152,11 @@ pub fn put_answer(answer: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>) -> Outco
     answer[head + 1..head + HEAD_BYTES].copy_from_slice(&bytes.to_le_bytes());
 }
 
-/// The answers of joined commands, each with its outcome, in the order of the commands.
+/// The answers to the commands of a batch, each with its outcome, in the order of the commands.
 #[derive(Clone, Debug)]
 pub struct BatchAnswers<'a>(&'a [u8]);
 
-/// The answers in that of joined commands; none if it is another one.
+/// The answers in that to a batch; none if it is another one.
 pub fn answers(answer: &[u8]) -> Option<BatchAnswers<'_>> {
     answer.strip_prefix(&[ANSWERS]).map(BatchAnswers)
 }
@@ -183,13 +184,13 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_joined_behind_what_is_in_front_and_come_apart_in_their_order() {
+    fn commands_are_batched_behind_what_is_in_front_and_come_apart_in_their_order() {
         let all = [encoded(&[b"GET", b"a"]), encoded(&[b"SET", b"a", b""]), encoded(&[b"x"])];
         let mut message = b"head".to_vec();
         message.extend_from_slice(&all[0]);
         assert!(commands(&message[4..]).eq([&all[0][..]]) && !is_batch(&message[4..]));
-        join(&mut message, 4, &all[1]);
-        join(&mut message, 4, &all[2]);
+        push(&mut message, 4, &all[1]);
+        push(&mut message, 4, &all[2]);
         assert!(message.starts_with(b"head\xffALL\x10\0\0\0\x02\0\0\0\x03\0\0\0GET"));
         assert!(is_batch(&message[4..]) && commands(&message[4..]).is_whole());
         assert!(commands(&message[4..]).eq(all.iter().map(|bytes| &bytes[..])));
@@ -204,13 +205,13 @@ mod tests {
     }
 
     #[test]
-    fn more_commands_than_may_be_joined_are_no_whole_batch() {
+    fn more_commands_than_a_batch_may_have_are_no_whole_batch() {
         let one = encoded(&[b"GET", b"a"]);
         let mut message = one.clone();
-        (1..BATCH_MAX).for_each(|_| join(&mut message, 0, &one));
+        (1..BATCH_MAX).for_each(|_| push(&mut message, 0, &one));
         assert!(commands(&message).is_whole());
         assert_eq!(commands(&message).count(), BATCH_MAX);
-        join(&mut message, 0, &one);
+        push(&mut message, 0, &one);
         assert!(!commands(&message).is_whole());
     }
 
@@ -229,24 +230,24 @@ mod tests {
                 outcome
             });
         }
-        assert!(answers(&answer).expect("joined answers").eq(parts));
-        assert_eq!(answers(&answer[..answer.len() - 1]).expect("joined answers").count(), 2);
+        assert!(answers(&answer).expect("answers of a batch").eq(parts));
+        assert_eq!(answers(&answer[..answer.len() - 1]).expect("answers of a batch").count(), 2);
         assert!(answers(b"+OK\r\n").is_none());
     }
 
     #[test]
     fn what_waits_for_others_or_answers_much_stays_alone() {
-        let joined = |name: &str| {
+        let is_batched = |name: &str| {
             let (number, _) = registry::find(name.as_bytes()).expect("a command");
             kind(number).is_some()
         };
         for name in ["get", "set", "incr", "hset", "hget", "lpush", "zadd", "expire", "strlen"] {
-            assert!(joined(name), "{name}");
+            assert!(is_batched(name), "{name}");
         }
         for name in
             ["exec", "watch", "lpop", "getdel", "getset", "mset", "flushall", "bitop", "lrange"]
         {
-            assert!(!joined(name), "{name}");
+            assert!(!is_batched(name), "{name}");
         }
     }
 }

@@ -471,7 +471,7 @@ fn each_command<'a>(commands: &'a [u8], mut show: impl FnMut(&'static CommandSpe
     }
 }
 
-/// Runs commands that share a message, one after the other; together they have no larger an answer than `most`, if that
+/// Runs the commands of a batch, one after the other; together they have no larger an answer than `most`, if that
 /// is wanted.
 fn run_batch(
     context: &mut Context<'_>,
@@ -480,14 +480,14 @@ fn run_batch(
     most: Option<usize>,
     answer: &mut Vec<u8>,
 ) -> Outcome {
-    let joined = batch::commands(commands);
-    if !joined.is_whole() {
+    let batched = batch::commands(commands);
+    if !batched.is_whole() {
         return Reply::new(answer).failed(&RedisError::new(MALFORMED));
     }
     let start = answer.len();
     let mut args = Vec::with_capacity(8);
     batch::begin_answers(answer);
-    for command in joined {
+    for command in batched {
         context.each_store().for_each(Store::count_command);
         batch::put_answer(answer, |answer| {
             let left = most.map(|most| most.saturating_sub(answer.len() - start));

@@ -631,15 +631,15 @@ fn a_refusal_that_holds_no_command_is_an_error_and_ends_no_connection() {
 }
 
 #[test]
-fn commands_of_a_message_that_is_refused_are_sent_again_each_as_one() {
+fn commands_of_a_batch_that_is_refused_are_sent_again_each_as_one() {
     let _limit = amcast_test_policy::time_limit();
     let mut given = Vec::new();
     encode_args(&[b"SET", b"a", b"1"], &mut given);
     let mut other = Vec::new();
     encode_args(&[b"GET", b"b"], &mut other);
-    batch::join(&mut given, 0, &other);
-    batch::join(&mut given, 0, b"no command");
-    // Six commands are refused, and the refusal holds two of them, which are not joined again.
+    batch::push(&mut given, 0, &other);
+    batch::push(&mut given, 0, b"no command");
+    // Six commands are refused, and the refusal holds two of them, which are not batched again.
     let gateway = garbling(&[given]);
     let mut client = connect(&gateway);
     let sets: Vec<String> = (0..6).map(|n| format!("SET a {n}")).collect();
@@ -651,7 +651,7 @@ fn commands_of_a_message_that_is_refused_are_sent_again_each_as_one() {
 }
 
 #[test]
-fn commands_of_a_message_that_fails_as_a_whole_have_its_error() {
+fn commands_of_a_batch_that_fails_as_a_whole_have_its_error() {
     let _limit = amcast_test_policy::time_limit();
     let gateway = garbling(&[]);
     let mut client = connect(&gateway);
@@ -665,7 +665,7 @@ fn commands_of_a_message_that_fails_as_a_whole_have_its_error() {
 }
 
 #[test]
-fn commands_that_share_a_message_are_silent_and_answer_in_a_version_each_for_itself() {
+fn commands_of_a_batch_are_silent_and_answer_in_a_version_each_for_itself() {
     let _limit = amcast_test_policy::time_limit();
     let gateway = ordering_gateway();
     let mut client = connect(&gateway);

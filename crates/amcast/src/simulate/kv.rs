@@ -69,9 +69,9 @@ impl KvWorkload {
         Call { args, ..Call::new(dst, body, read_only, op) }
     }
 
-    /// Commands that share a message, as a gateway has those of a pipeline; a transaction where the map sends them to
+    /// A batch of commands, as a gateway makes of those of a pipeline; a transaction where the map sends them to
     /// several shards.
-    fn joined(&self, commands: &[&[&str]]) -> Call {
+    fn batch(&self, commands: &[&[&str]]) -> Call {
         let mut calls = commands.iter().map(|args| self.call(args));
         let first = calls.next().expect("a command at least");
         let mut body = first.body;
@@ -79,7 +79,7 @@ impl KvWorkload {
         let mut is_one = first.dst.len() == 1;
         for call in calls {
             is_one &= call.dst == first.dst;
-            batch::join(&mut body, from, split_epoch(&call.body).1);
+            batch::push(&mut body, from, split_epoch(&call.body).1);
         }
         if !is_one {
             let mut args = vec!["EXEC".to_string(), "0".to_string(), commands.len().to_string()];
@@ -99,9 +99,9 @@ impl KvWorkload {
     /// Commands on two keys that only read, or only write.
     fn pipeline(&self, (one, other): (&str, &str), counter: &str, value: &str) -> Call {
         match value.as_bytes().last().is_some_and(|last| last % 4 == 0) {
-            true => self.joined(&[&["GET", one], &["STRLEN", other], &["GET", counter]]),
+            true => self.batch(&[&["GET", one], &["STRLEN", other], &["GET", counter]]),
             false => {
-                self.joined(&[&["SET", one, value], &["INCR", counter], &["APPEND", other, "y"]])
+                self.batch(&[&["SET", one, value], &["INCR", counter], &["APPEND", other, "y"]])
             }
         }
     }
@@ -152,7 +152,7 @@ impl KvWorkload {
     }
 }
 
-/// The first argument of a call of joined commands; these follow, with a semicolon between two.
+/// The first argument of a call with a batch; its commands follow, with a semicolon between two.
 const BATCH: &str = "BATCH";
 
 fn text(shard: Gid) -> String {
@@ -210,7 +210,7 @@ impl Workload for KvWorkload {
             let args: Vec<&str> = call.args.iter().map(String::as_str).collect();
             let anew = match *args {
                 [BATCH, ref rest @ ..] => {
-                    map.joined(&rest.split(|word| *word == ";").collect::<Vec<_>>())
+                    map.batch(&rest.split(|word| *word == ";").collect::<Vec<_>>())
                 }
                 _ if call.is_apart => map.apart(&args),
                 _ => map.call(&args),

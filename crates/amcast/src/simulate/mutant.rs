@@ -29,8 +29,8 @@ pub enum ServiceMutant {
     HandsInTooSoon,
     /// One node writes keys that nobody reads, and nodes do not compare their states.
     DiffersUnread,
-    /// The last of the commands that share a message is answered and not executed.
-    LosesJoined,
+    /// The last command of a batch is answered and not executed.
+    LosesBatched,
 }
 
 /// A judge of the runs of a service.
@@ -167,9 +167,9 @@ impl ServiceMutant {
             ServiceJudge::OneState,
         ),
         DeclaredMutant::new(
-            Self::LosesJoined,
-            "loses-joined",
-            "the last of the commands that share a message is answered and not executed",
+            Self::LosesBatched,
+            "loses-batched",
+            "the last command of a batch is answered and not executed",
             ServiceJudge::Linearizable,
         ),
     ];
@@ -190,7 +190,7 @@ impl ServiceMutant {
             Self::ForgetsSessions
             | Self::LosesCommand
             | Self::DiffersUnread
-            | Self::LosesJoined => true,
+            | Self::LosesBatched => true,
         }
     }
 
@@ -202,7 +202,7 @@ impl ServiceMutant {
                 | Self::TrustsAnyClock
                 | Self::HandsInTooSoon
                 | Self::DiffersUnread
-                | Self::LosesJoined
+                | Self::LosesBatched
         )
     }
 

@@ -1,12 +1,12 @@
 //! The executor with the store as its machine.
 
+mod batch;
 mod budget;
 mod clocks;
 mod collisions;
 mod copies;
 mod digests;
 mod idle;
-mod joined;
 mod moves;
 mod outcomes;
 mod parts;

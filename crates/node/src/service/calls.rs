@@ -50,7 +50,7 @@ pub enum AnswerForm {
     },
     /// Each one's answer, behind semicolons.
     All,
-    /// The same, of commands that share a message.
+    /// The same, of the commands of a batch.
     Batch,
     /// Of no interest.
     Other,
@@ -173,7 +173,7 @@ fn json(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Commands that share a message, in the language: they are executed one after the other, with nothing in between.
+/// The commands of a batch, in the language: they are executed one after the other, with nothing in between.
 pub fn spoken_batch(encoded: &[u8], read_only: bool) -> Option<(String, AnswerForm)> {
     let mut text = "MULTI".to_string();
     let (mut keys, mut is_plain) = (String::new(), true);
@@ -332,7 +332,7 @@ fn said(form: &AnswerForm, answer: &[u8]) -> Option<String> {
     }
 }
 
-/// The answers of commands that share a message. One that was not executed had no effect, and may be sent again, which
+/// The answers to the commands of a batch. One that was not executed had no effect, and may be sent again, which
 /// is another call.
 fn said_batch(form: &AnswerForm, answers: batch::BatchAnswers<'_>) -> Option<String> {
     let one = |(outcome, mut bytes): (Outcome, &[u8])| match outcome {
@@ -456,7 +456,7 @@ mod tests {
         encode_args(&[b"SET", b"a", b"1"], &mut message);
         let mut other = Vec::new();
         encode_args(&[b"DECR", b"n"], &mut other);
-        batch::join(&mut message, 0, &other);
+        batch::push(&mut message, 0, &other);
         let (text, form) = spoken_batch(&message, false).expect("it says something");
         assert_eq!((&*text, &form), ("MULTI; SET a 1; DECR n", &AnswerForm::Batch));
         let mut answer = Vec::new();
@@ -474,7 +474,7 @@ mod tests {
         KvModel::new().understand(&text, told.as_deref()).expect("the language");
         let mut swap = Vec::new();
         encode_args(&[b"HSET", b"h", b"f", b"1"], &mut swap);
-        batch::join(&mut message, 0, &swap);
+        batch::push(&mut message, 0, &swap);
         let lacking = ("OTHER write BATCH a n h".to_string(), AnswerForm::Other);
         assert_eq!(spoken_batch(&message, false), Some(lacking));
     }

@@ -22,8 +22,8 @@ pub struct SimulatedStore {
     drops: bool,
     /// Each SET writes a key that nobody reads, too.
     writes_unread: bool,
-    /// The last of several commands of a message is answered only.
-    loses_joined: bool,
+    /// The last command of a batch is answered only.
+    loses_batched: bool,
 }
 
 impl SimulatedService for SimulatedStore {
@@ -33,9 +33,9 @@ impl SimulatedService for SimulatedStore {
         let inner =
             StoreAndLog::new(store.with_move_keys(MOVE_KEYS), Logs::new(shards, NODE_BYTES));
         let writes_unread = rank == 0 && mutant == Some(ServiceMutant::DiffersUnread);
-        let loses_joined = mutant == Some(ServiceMutant::LosesJoined);
+        let loses_batched = mutant == Some(ServiceMutant::LosesBatched);
         let drops = mutant == Some(ServiceMutant::DropsMovedKeys);
-        Self { inner, drops, writes_unread, loses_joined }
+        Self { inner, drops, writes_unread, loses_batched }
     }
 }
 
@@ -59,22 +59,22 @@ fn with_unread_key(command: &[u8]) -> Option<Vec<u8>> {
     Some(both)
 }
 
-/// The commands of a message without the last one, and that one, each with the epoch; none if they are fewer than three.
+/// A batch without the last command, and that one, each with the epoch; none if they are fewer than three.
 fn without_last(command: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let (_, args) = split_epoch(command);
     let epoch = command.len() - args.len();
-    let mut joined: Vec<&[u8]> = batch::commands(args).collect();
-    let last = joined.pop().filter(|_| joined.len() > 1)?;
+    let mut batched: Vec<&[u8]> = batch::commands(args).collect();
+    let last = batched.pop().filter(|_| batched.len() > 1)?;
     let mut rest = command[..epoch].to_vec();
     let mut alone = rest.clone();
-    rest.extend_from_slice(joined[0]);
-    joined[1..].iter().for_each(|args| batch::join(&mut rest, epoch, args));
+    rest.extend_from_slice(batched[0]);
+    batched[1..].iter().for_each(|args| batch::push(&mut rest, epoch, args));
     alone.extend_from_slice(last);
     Some((rest, alone))
 }
 
 impl SimulatedStore {
-    /// Executes joined commands, but the last one over empty shards.
+    /// Executes the commands of a batch, but the last one over empty shards.
     fn lose_last<'a>(
         &self,
         at: &ExecutionPoint<'a>,
@@ -119,7 +119,7 @@ impl ShardedMachine for SimulatedStore {
             }
             parts => {
                 if let Some((rest, last)) =
-                    self.loses_joined.then(|| without_last(command)).flatten()
+                    self.loses_batched.then(|| without_last(command)).flatten()
                 {
                     return self.lose_last(at, parts, (&rest, &last), answer);
                 }

@@ -349,15 +349,15 @@ fn command(note: &ExecutionNote) -> String {
     })
 }
 
-/// The command, or the commands that share its message, as far as these first bytes have them.
+/// The command, or the commands of the batch, as far as these first bytes have them.
 fn shown(encoded: &[u8], is_cut: bool) -> Option<String> {
     if !batch::is_batch(encoded) {
         return arguments(encoded);
     }
-    let mut joined = batch::commands(encoded);
-    let mut all: Vec<String> = joined.by_ref().filter_map(arguments).collect();
+    let mut batched = batch::commands(encoded);
+    let mut all: Vec<String> = batched.by_ref().filter_map(arguments).collect();
     // The last one may be there in part.
-    all.extend(joined.rest().get(4..).and_then(arguments));
+    all.extend(batched.rest().get(4..).and_then(arguments));
     let dots = if is_cut { "; .." } else { "" };
     (!all.is_empty()).then(|| all.join("; ") + dots)
 }
@@ -397,7 +397,7 @@ mod tests {
             command
         };
         let mut message = encoded(&[b"SET", b"a", b"1"]);
-        batch::join(&mut message, 0, &encoded(&[b"INCR", b"b"]));
+        batch::push(&mut message, 0, &encoded(&[b"INCR", b"b"]));
         let all = shown(&message, false).expect("whole commands");
         assert_eq!(all, r#""SET" "a" "1"; "INCR" "b""#);
         let cut = shown(&message[..message.len() - 5], true).expect("one and a half");

@@ -79,8 +79,8 @@ struct UnsentCommand {
     large: bool,
     /// Whether its answer may be far larger than the command.
     may_answer_much: bool,
-    /// The commands that may share its message, if there are any.
-    joins: Option<BatchKind>,
+    /// The kind of batches that it may be added to, if there is any.
+    batch: Option<BatchKind>,
     /// Its place among the commands with large answers, once it was asked for: most have none.
     turn: Option<Box<AnswerTurn>>,
     then: AfterAnswer,
@@ -281,7 +281,7 @@ impl<B: Backend> RedisConnection<B> {
         let unsent = self.batches.len();
         let mut sent = self.send_batches(cx, now) && self.send_commands(cx, now);
         self.send_batches(cx, now);
-        // Messages that had found no room before are to be flushed, too.
+        // Batches that had found no room before are to be flushed, too.
         sent |= self.batches.len() < unsent;
         self.give_back();
         if self.wire.release_read() {
@@ -293,7 +293,7 @@ impl<B: Backend> RedisConnection<B> {
         if sent { ReadProgress::More } else { ReadProgress::Stuck }
     }
 
-    /// Takes commands and sends them, or joins them with others, until one of them has to wait, or there is none. Whether
+    /// Takes commands and sends them, or adds them to batches, until one of them has to wait, or there is none. Whether
     /// there was one.
     fn send_commands(&mut self, cx: &mut Context<'_>, now: ClockReading) -> bool {
         let mut sent = false;

@@ -13,7 +13,7 @@ use amcast_kv::resp::reply;
 use amcast_kv::size_refusal;
 use std::borrow::Cow;
 
-/// The answer to a joined command of which a node said nothing, though it answered others of its message.
+/// The answer to a command of a batch that a node left without an answer, though it answered others of the batch.
 const CUT_SHORT: &[u8] =
     b"-ERR a node answered fewer commands than were sent; whether this one took effect is not known\r\n";
 
@@ -50,13 +50,13 @@ impl<B: Backend> RedisConnection<B> {
         }
         let ServiceAnswer { outcome, bytes: answer } = answer;
         let Some((at, request)) = self.next_open(low) else { return };
-        let is_joined = self.pipeline.answered(request) > 1;
+        let is_batch = self.pipeline.answered(request) > 1;
         let large = self.end_parts(request);
         self.reads.peeks.retain(|peek| peek.request != request);
         self.reads.apart.retain(|read| *read != request);
         let is_executed = outcome == Outcome::Executed;
         self.expected.turns.answered(request, is_executed, answer.len());
-        if !is_joined {
+        if !is_batch {
             self.learn_size(outcome, answer.len());
         }
         if self.expected.probe == Some(request) {
@@ -74,12 +74,12 @@ impl<B: Backend> RedisConnection<B> {
         if let Some(args) = refusal {
             // Of a large command the answer holds no arguments.
             let args = large.map_or_else(|| args.to_vec(), |large| large.into_args());
-            match is_joined {
-                true => self.refuse_joined(low, &args),
+            match is_batch {
+                true => self.refuse_batch(low, &args),
                 false => self.refuse_slot(at, args),
             }
-        } else if is_joined {
-            self.place_joined(low, outcome, &answer);
+        } else if is_batch {
+            self.place_batch(low, outcome, &answer);
         } else {
             self.place_one(at, outcome, answer);
         }
@@ -121,8 +121,8 @@ impl<B: Backend> RedisConnection<B> {
         (self.refused.count, self.refused.drains) = (self.refused.count + 1, true);
     }
 
-    /// Joined commands are to be sent again, each as one.
-    pub(super) fn refuse_joined(&mut self, low: u32, args: &[u8]) {
+    /// The commands of a batch are to be sent again, each as one.
+    pub(super) fn refuse_batch(&mut self, low: u32, args: &[u8]) {
         let mut commands = batch::commands(args);
         while let Some((at, _)) = self.next_open(low) {
             // Bytes that are no command get an error when it is sent again.
@@ -130,8 +130,8 @@ impl<B: Backend> RedisConnection<B> {
         }
     }
 
-    /// Puts the answers to joined commands into their places; an error may be that of all.
-    fn place_joined(&mut self, low: u32, outcome: Outcome, answer: &[u8]) {
+    /// Puts the answers to the commands of a batch into their places; an error may be that of all.
+    fn place_batch(&mut self, low: u32, outcome: Outcome, answer: &[u8]) {
         for (outcome, answer) in batch::answers(answer).into_iter().flatten() {
             let Some((at, _)) = self.next_open(low) else { return };
             match self.oversize(answer) {

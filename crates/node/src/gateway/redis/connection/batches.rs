@@ -1,32 +1,31 @@
-//! Commands that are sent together: those of one connection that go to the same shard, and that were taken from the
-//! input in one go, share a [message](amcast_kv::batch) and a request.
+//! Batches: commands of one connection that go to the same shard, and that were taken from the input in one go, share a
+//! [message](amcast_kv::batch) and a request.
 //!
-//! A command that may be joined counts as under way from then on; its message is sent when no more commands can be taken,
-//! or before a command that is sent alone. So nothing waits for others to come, and the shard sees the commands
-//! in the order of the client. Reads and writes are not mixed: reads are executed at one replica alone, and a read that
-//! is refused for the size of its answer must not have a write of its message behind it.
+//! A command counts as under way from the moment at which it is added to a batch; the batch is sent when no more commands
+//! can be taken, or before a command that is sent alone. So no command waits for others to come, and the shard executes
+//! the commands in the order of the client. Reads and writes are not mixed: reads are executed at one replica alone, and
+//! a read that is refused for the size of its answer must not have a write of its batch behind it.
 
 use super::super::pipeline::CommandReach;
-use super::super::router::token;
 use super::bounds::BUFFER_BYTES_KEPT;
-use super::{AnswerSlot, RedisConnection, UnsentCommand};
-use crate::gateway::backend::{Backend, BackendBusy};
+use super::order::{RequestPath, UnsentRequest};
+use super::{RedisConnection, UnsentCommand};
+use crate::gateway::backend::Backend;
 use crate::gateway::clock::ClockReading;
 use amcast_core::{Gid, GroupSet};
 use amcast_kv::batch::{self, BATCH_MAX, BatchKind};
 use amcast_kv::size_refusal::SMALL_ANSWER_BYTES;
-use amcast_kv::{set_small_answer, split_epoch};
-use amcast_smr::SessionWrite;
+use amcast_kv::split_epoch;
 use amcast_smr::envelope::Envelope;
 use std::task::Context;
 
-/// Bytes of a message beyond which no command is joined: what is larger costs more to copy than its message does.
+/// Bytes of a batch, at most: a larger command costs more to copy than a message of its own does.
 const BATCH_BYTES_MAX: usize = 16 << 10;
 
 /// Buffers that stay with a connection while commands are under way; otherwise one does.
 const SPARE_MAX: usize = 4;
 
-/// Commands that share a message which is not sent yet.
+/// A batch whose message is not sent yet.
 struct UnsentBatch {
     request: u64,
     shard: Gid,
@@ -36,7 +35,7 @@ struct UnsentBatch {
     kind: BatchKind,
 }
 
-/// The messages of joined commands.
+/// The batches of a connection that are not sent yet.
 #[derive(Default)]
 pub(super) struct UnsentBatches {
     /// In the order of their requests.
@@ -46,7 +45,7 @@ pub(super) struct UnsentBatches {
 }
 
 impl UnsentBatches {
-    /// Messages that are not sent.
+    /// How many they are.
     pub(super) const fn len(&self) -> usize {
         self.unsent.len()
     }
@@ -77,8 +76,8 @@ fn args_at(message: &[u8]) -> usize {
 }
 
 impl<B: Backend> RedisConnection<B> {
-    /// Takes the encoded command into a message, or gives it back if that is not possible now.
-    pub(super) fn join(
+    /// Adds the encoded command to a batch, or gives it back if that is not possible now.
+    pub(super) fn add_to_batch(
         &mut self,
         pending: UnsentCommand,
         kind: BatchKind,
@@ -99,7 +98,7 @@ impl<B: Backend> RedisConnection<B> {
                 let batch = &mut self.batches.unsent[at];
                 // Both go by one map, so that both epochs have as many bytes.
                 let from = args_at(&self.next.body);
-                batch::join(&mut batch.message, from, &self.next.body[from..]);
+                batch::push(&mut batch.message, from, &self.next.body[from..]);
                 batch.commands += 1;
                 batch.request
             }
@@ -111,14 +110,12 @@ impl<B: Backend> RedisConnection<B> {
         let reach = CommandReach { dst, keys: keys.as_deref(), writes: !read_only, refusable };
         self.pipeline.sent(request, &reach);
         self.keep_keys(keys);
-        let silent = self.client.silent || std::mem::take(&mut self.client.skip_next);
-        let resp = self.client.resp;
-        self.answers.slots.push_back(AnswerSlot::Open { request, then, resp, silent, call });
+        self.await_answer(request, then, call);
         None
     }
 
-    /// Whether the next command, which goes to the same shard, may share this message. The answers to its reads are small
-    /// together: more than are expected to be so would be refused.
+    /// Whether the next command, which goes to the same shard, may be added to this batch. The answers to its reads are
+    /// small together: more than are expected to be so would be refused.
     fn fits(&self, batch: &UnsentBatch, kind: BatchKind) -> bool {
         let most = BATCH_BYTES_MAX.min(self.shared.config.message_bytes_max);
         let answers = (batch.commands + 1) * self.expected.guess;
@@ -128,7 +125,7 @@ impl<B: Backend> RedisConnection<B> {
             && (kind != BatchKind::Reads || answers <= SMALL_ANSWER_BYTES)
     }
 
-    /// Begins a message with the encoded command; its request.
+    /// Begins a batch with the encoded command; its request.
     fn begin_batch(&mut self, shard: Gid, kind: BatchKind) -> u64 {
         let mut message = self.batches.spare.pop().unwrap_or_default();
         std::mem::swap(&mut message, &mut self.next.body);
@@ -138,7 +135,7 @@ impl<B: Backend> RedisConnection<B> {
         request
     }
 
-    /// Sends all messages of joined commands; false if there is no room now: `cx` is woken when there is.
+    /// Sends all batches; false if there is no room now: `cx` is woken when there is.
     pub(super) fn send_batches(&mut self, cx: &mut Context<'_>, now: ClockReading) -> bool {
         if self.send_some_batches(now) {
             return true;
@@ -148,21 +145,28 @@ impl<B: Backend> RedisConnection<B> {
         self.send_some_batches(now)
     }
 
-    /// Commands whose messages found no room are sent behind those that were refused meanwhile and came before them.
+    /// Commands of batches that found no room are sent behind those that were refused meanwhile and came before them.
     pub(super) fn take_back_batches(&mut self) {
         for UnsentBatch { request, message, .. } in std::mem::take(&mut self.batches.unsent) {
             self.pipeline.answered(request);
-            self.refuse_joined(request as u32, &message[args_at(&message)..]);
+            self.refuse_batch(request as u32, &message[args_at(&message)..]);
             self.batches.put_back(message);
         }
     }
 
-    /// Sends messages of joined commands while there is room; whether all are sent.
+    /// Sends batches while there is room; whether all are sent.
     fn send_some_batches(&mut self, now: ClockReading) -> bool {
         let mut sent = 0;
         let mut unsent = std::mem::take(&mut self.batches.unsent);
         for batch in &mut unsent {
-            if self.send_batch(batch, now).is_err() {
+            let request = UnsentRequest {
+                number: batch.request,
+                dst: GroupSet::one(batch.shard),
+                read_only: batch.kind == BatchKind::Reads,
+                small_answer: true,
+                path: RequestPath::Ordered,
+            };
+            if self.submit(&request, &mut batch.message, now).is_err() {
                 break;
             }
             sent += 1;
@@ -172,37 +176,5 @@ impl<B: Backend> RedisConnection<B> {
         }
         self.batches.unsent = unsent;
         self.batches.unsent.is_empty()
-    }
-
-    fn send_batch(
-        &mut self,
-        batch: &mut UnsentBatch,
-        now: ClockReading,
-    ) -> Result<(), BackendBusy> {
-        let UnsentBatch { request, shard, kind, .. } = *batch;
-        let read_only = kind == BatchKind::Reads;
-        let open_from = self.pipeline.first_open().unwrap_or(request);
-        let envelope = Envelope {
-            session: self.shared.config.first_session + u64::from(self.lane.index),
-            request,
-            open_from,
-            stamp: now.stamp,
-            read_only,
-        };
-        batch.message[..Envelope::BYTES].copy_from_slice(&envelope.to_bytes());
-        if read_only {
-            set_small_answer(&mut batch.message[Envelope::BYTES..], true);
-        }
-        self.lane.replies.opened(request);
-        let (dst, token) = (GroupSet::one(shard), token(self.lane.index, request));
-        if let Err(busy) = self.shared.backend.submit(dst, &mut batch.message, token) {
-            self.lane.replies.withdrawn();
-            return Err(busy);
-        }
-        if !read_only {
-            let write = SessionWrite { shard, request, host_ms: now.stamp.host_ms };
-            self.reads.written.sent(write, open_from);
-        }
-        Ok(())
     }
 }

@@ -24,6 +24,28 @@ use amcast_smr::envelope::Envelope;
 use amcast_smr::hash::hash_bytes;
 use std::task::Context;
 
+/// A request whose message is to be handed to the backend.
+#[derive(Clone, Copy)]
+pub(super) struct UnsentRequest {
+    pub(super) number: u64,
+    pub(super) dst: GroupSet,
+    pub(super) read_only: bool,
+    /// Whether a read is refused if its answer is large.
+    pub(super) small_answer: bool,
+    pub(super) path: RequestPath,
+}
+
+/// How the backend is to execute a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum RequestPath {
+    /// At its place in the order of its shards.
+    Ordered,
+    /// A read of one shard, without a place in the order.
+    Unordered,
+    /// A read, from the executed state of a node of this process.
+    Local,
+}
+
 impl<B: Backend> RedisConnection<B> {
     /// Sends a command, or gives it back and sees to it that it is tried again in time.
     pub(super) fn send_or_wait(
@@ -33,35 +55,34 @@ impl<B: Backend> RedisConnection<B> {
         now: ClockReading,
     ) -> Option<UnsentCommand> {
         let mut pending = pending;
-        if let Some(kind) = pending.joins
+        if let Some(kind) = pending.batch
             && self.large_answer(&pending).is_none()
         {
             pending.turn = None;
             self.take_free_place(&mut pending);
             if pending.turn.is_none() {
-                return self.join(pending, kind, cx, now);
+                return self.add_to_batch(pending, kind, cx, now);
             }
         }
-        // The shard sees what was joined before.
+        // The shard executes the commands of the batches before this one.
         if !self.send_batches(cx, now) {
             return Some(pending);
         }
         let call = pending.call;
         match self.hand_in_or_wait(pending, cx, now) {
             Ok((request, then)) => {
-                let silent = self.client.silent || std::mem::take(&mut self.client.skip_next);
-                let resp = self.client.resp;
-                self.answers.slots.push_back(AnswerSlot::Open {
-                    request,
-                    then,
-                    resp,
-                    silent,
-                    call,
-                });
+                self.await_answer(request, then, call);
                 None
             }
             Err(pending) => Some(pending),
         }
+    }
+
+    /// The command that was taken last is in this request, and awaits its answer.
+    pub(super) fn await_answer(&mut self, request: u64, then: AfterAnswer, call: CommandCall) {
+        let silent = self.client.silent || std::mem::take(&mut self.client.skip_next);
+        let resp = self.client.resp;
+        self.answers.slots.push_back(AnswerSlot::Open { request, then, resp, silent, call });
     }
 
     /// Hands a command in; the number of its request. Or gives it back and sees to it that it is tried
@@ -194,7 +215,7 @@ impl<B: Backend> RedisConnection<B> {
         let may_answer_much = !large && command.may_answer_much(args);
         let is_alone = large || here || apart || !shown || dst.len() > 1 || keys.is_none();
         let kind = batch::kind(call.number).filter(|_| read_only || !may_answer_much);
-        let joins = kind.filter(|_| !is_alone);
+        let batch = kind.filter(|_| !is_alone);
         let turn = None;
         Ok(UnsentCommand {
             dst,
@@ -204,7 +225,7 @@ impl<B: Backend> RedisConnection<B> {
             apart,
             large,
             may_answer_much,
-            joins,
+            batch,
             turn,
             then,
             call,
@@ -246,62 +267,85 @@ impl<B: Backend> RedisConnection<B> {
         if pending.large {
             return Ok(self.begin_parts(pending));
         }
-        let request = self.last_request + 1;
-        let open_from = self.pipeline.first_open().unwrap_or(request);
-        let envelope = Envelope {
-            session: self.shared.config.first_session + u64::from(self.lane.index),
-            request,
-            open_from,
-            stamp: now.stamp,
-            read_only: pending.read_only,
+        let number = self.last_request + 1;
+        let small_answer = pending.read_only && pending.may_answer_much && pending.turn.is_none();
+        // Where something else is under way its place in the order keeps it from overtaking that.
+        let unordered = pending.apart && self.pipeline.len() == self.reads.apart.len();
+        let path = match pending.here {
+            true => RequestPath::Local,
+            false if unordered => RequestPath::Unordered,
+            false => RequestPath::Ordered,
         };
-        self.next.body[..Envelope::BYTES].copy_from_slice(&envelope.to_bytes());
-        let refusable = pending.read_only && pending.may_answer_much && pending.turn.is_none();
-        if pending.read_only {
-            set_small_answer(&mut self.next.body[Envelope::BYTES..], refusable);
-        }
-        self.lane.replies.opened(request);
-        let token = token(self.lane.index, request);
-        let (backend, dst) = (&self.shared.backend, pending.dst);
-        if pending.here {
-            if !backend.read_here(dst, &self.next.body, &self.reads.written.all(), token) {
-                self.lane.replies.withdrawn();
+        let UnsentCommand { dst, read_only, .. } = pending;
+        let request = UnsentRequest { number, dst, read_only, small_answer, path };
+        let mut message = std::mem::take(&mut self.next.body);
+        let taken = self.submit(&request, &mut message, now);
+        let bytes = message.len();
+        self.next.body = message;
+        match (taken, path) {
+            (Ok(()), RequestPath::Local) => {
+                self.reads.peeks.push(OpenPeek { request: number, bytes })
+            }
+            (Ok(()), RequestPath::Unordered) => self.reads.apart.push(number),
+            (Ok(()), RequestPath::Ordered) => {}
+            (Err(BackendBusy), RequestPath::Local) => {
                 return self.hand_in(UnsentCommand { here: false, ..pending }, now);
             }
-            self.reads.peeks.push(OpenPeek { request, bytes: self.next.body.len() });
-        } else {
-            // Where something else is under way its place in the order keeps it from overtaking that.
-            let apart = pending.apart && self.pipeline.len() == self.reads.apart.len();
-            let taken = match apart {
-                true => backend.read(dst, &mut self.next.body, token),
-                false => backend.submit(dst, &mut self.next.body, token),
-            };
-            if let Err(BackendBusy) = taken {
-                self.lane.replies.withdrawn();
-                return Err(pending);
-            }
-            if apart {
-                self.reads.apart.push(request);
-            }
+            (Err(BackendBusy), _) => return Err(pending),
         }
-        let UnsentCommand { dst, keys, read_only, may_answer_much, turn, then, .. } = pending;
-        if let (false, Some(shard)) = (read_only, dst.lowest()) {
-            self.reads
-                .written
-                .sent(SessionWrite { shard, request, host_ms: now.stamp.host_ms }, open_from);
-        }
-        self.last_request = request;
+        let UnsentCommand { keys, may_answer_much, turn, then, .. } = pending;
+        self.last_request = number;
         if may_answer_much && !self.expected.probed {
-            self.expected.probe = Some(request);
+            self.expected.probe = Some(number);
         }
         if let Some(turn) = turn {
-            self.expected.turns.sent(request, turn);
+            self.expected.turns.sent(number, turn);
         }
-        let writes = !read_only;
+        let (writes, refusable) = (!read_only, small_answer);
         let reach = CommandReach { dst, keys: keys.as_deref(), writes, refusable };
-        self.pipeline.sent(request, &reach);
+        self.pipeline.sent(number, &reach);
         self.keep_keys(keys);
-        Ok((request, then))
+        Ok((number, then))
+    }
+
+    /// Puts the envelope of a request into its message, which has room for it, and submits that to the backend, which may
+    /// take the bytes. The caller adds the commands of the request to the pipeline.
+    ///
+    /// # Errors
+    /// When the backend has no room; the message is left.
+    pub(super) fn submit(
+        &mut self,
+        request: &UnsentRequest,
+        message: &mut Vec<u8>,
+        now: ClockReading,
+    ) -> Result<(), BackendBusy> {
+        let UnsentRequest { number, dst, read_only, small_answer, path } = *request;
+        let open_from = self.pipeline.first_open().unwrap_or(number);
+        let envelope = Envelope { read_only, ..self.envelope_of(number, open_from, now) };
+        message[..Envelope::BYTES].copy_from_slice(&envelope.to_bytes());
+        if read_only {
+            set_small_answer(&mut message[Envelope::BYTES..], small_answer);
+        }
+        self.lane.replies.opened(number);
+        let (backend, token) = (&self.shared.backend, token(self.lane.index, number));
+        let taken = match path {
+            RequestPath::Ordered => backend.submit(dst, message, token),
+            RequestPath::Unordered => backend.read(dst, message, token),
+            RequestPath::Local => {
+                let written = self.reads.written.all();
+                let taken = backend.read_here(dst, message, &written, token);
+                taken.then_some(()).ok_or(BackendBusy)
+            }
+        };
+        if taken.is_err() {
+            self.lane.replies.withdrawn();
+            return taken;
+        }
+        if let (false, Some(shard)) = (read_only, dst.lowest()) {
+            let write = SessionWrite { shard, request: number, host_ms: now.stamp.host_ms };
+            self.reads.written.sent(write, open_from);
+        }
+        Ok(())
     }
 
     /// Keeps the buffer of a command's keys for the next one.

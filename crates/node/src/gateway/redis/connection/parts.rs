@@ -187,7 +187,8 @@ impl<B: Backend> RedisConnection<B> {
         taken
     }
 
-    fn envelope_of(&self, request: u64, open_from: u64, now: ClockReading) -> Envelope {
+    /// The envelope of a write.
+    pub(super) fn envelope_of(&self, request: u64, open_from: u64, now: ClockReading) -> Envelope {
         let session = self.shared.config.first_session + u64::from(self.lane.index);
         Envelope { session, request, open_from, stamp: now.stamp, read_only: false }
     }

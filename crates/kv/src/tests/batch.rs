@@ -1,4 +1,4 @@
-//! Commands that share a message do what they do alone, and their answers are bounded together.
+//! The commands of a batch do what they do alone, and their answers are bounded together.
 
 use super::super::answers::SingleShard;
 use super::super::size_refusal::{self, SMALL_ANSWER_BYTES};
@@ -9,8 +9,8 @@ use amcast_core::rng::Rng;
 use amcast_core::{Gid, GroupSet, Outcome};
 use amcast_smr::machine::{Access, MachinePart, ShardedMachine};
 
-/// A message of the commands, of which only small answers are wanted if `only_small`.
-fn joined(lines: &[String], only_small: bool) -> Vec<u8> {
+/// A batch of the commands, of which only small answers are wanted if `only_small`.
+fn batch_of(lines: &[String], only_small: bool) -> Vec<u8> {
     let mut message = Vec::new();
     match only_small {
         true => encode_whole_epoch(0, &mut message),
@@ -23,7 +23,7 @@ fn joined(lines: &[String], only_small: bool) -> Vec<u8> {
         encode_args(&args, &mut bytes);
         match i {
             0 => message.extend_from_slice(&bytes),
-            _ => batch::join(&mut message, from, &bytes),
+            _ => batch::push(&mut message, from, &bytes),
         }
     }
     if only_small {
@@ -36,10 +36,10 @@ fn lines(text: &[&str]) -> Vec<String> {
     text.iter().map(ToString::to_string).collect()
 }
 
-/// The answers to commands that share a message.
+/// The answers to the commands of a batch.
 fn answers(shard: &mut SingleShard, lines: &[String]) -> Vec<(Outcome, Vec<u8>)> {
-    let answer = shard.apply(&joined(lines, false));
-    let all = batch::answers(&answer).expect("joined answers");
+    let answer = shard.apply(&batch_of(lines, false));
+    let all = batch::answers(&answer).expect("answers of a batch");
     all.map(|(outcome, bytes)| (outcome, bytes.to_vec())).collect()
 }
 
@@ -69,7 +69,7 @@ fn some_command(rng: &mut Rng) -> String {
 }
 
 #[test]
-fn commands_that_share_a_message_answer_and_change_what_they_do_alone() {
+fn commands_of_a_batch_answer_and_change_what_they_do_alone() {
     let mut rng = Rng::new(11);
     let (mut alone, mut together) = (SingleShard::new(), SingleShard::new());
     let mut shared = 0;
@@ -98,7 +98,7 @@ fn commands_that_share_a_message_answer_and_change_what_they_do_alone() {
 }
 
 #[test]
-fn expired_keys_are_dropped_as_fast_as_messages_create_new_ones() {
+fn expired_keys_are_dropped_as_fast_as_batches_create_new_ones() {
     let mut one = SingleShard::new();
     for message in 0..200 {
         let fresh: Vec<String> = (0..64).map(|i| format!("SETEX m{message}k{i} 1 v")).collect();
@@ -115,9 +115,9 @@ fn small_answers_are_small_together_and_a_read_without_room_is_given_back() {
     one.run("SETRANGE wide 149999 x");
     one.run("SET k v");
     let commands = lines(&["GET k", "GET wide", "GET wide", "GET k"]);
-    let answer = one.apply(&joined(&commands, true));
+    let answer = one.apply(&batch_of(&commands, true));
     assert!(answer.len() < SMALL_ANSWER_BYTES);
-    let all: Vec<_> = batch::answers(&answer).expect("joined answers").collect();
+    let all: Vec<_> = batch::answers(&answer).expect("answers of a batch").collect();
     let outcomes: Vec<Outcome> = all.iter().map(|(outcome, _)| *outcome).collect();
     let (executed, refused) = (Outcome::Executed, Outcome::NotExecuted);
     assert_eq!(outcomes, [executed, executed, refused, executed]);
@@ -128,7 +128,7 @@ fn small_answers_are_small_together_and_a_read_without_room_is_given_back() {
 }
 
 #[test]
-fn a_full_shard_refuses_the_writes_of_a_message_and_serves_the_others() {
+fn a_full_shard_refuses_the_writes_of_a_batch_and_serves_the_others() {
     let mut one = SingleShard::over(Kv::new(1, 7).with_maxmemory(1_000));
     let fill: Vec<String> = (0..8).map(|i| format!("SET key{i} value")).collect();
     let outcomes: Vec<Outcome> = answers(&mut one, &fill).into_iter().map(|(o, _)| o).collect();
@@ -139,7 +139,7 @@ fn a_full_shard_refuses_the_writes_of_a_message_and_serves_the_others() {
 }
 
 #[test]
-fn nothing_else_is_executed_in_a_message_of_several() {
+fn nothing_else_is_executed_in_a_batch() {
     let mut one = SingleShard::new();
     let sent = lines(&["SET k v", "WATCH k", "EXEC 0 1 2 GET k", "FLUSHALL", "NO such", "GET k"]);
     let got = answers(&mut one, &sent);
@@ -148,20 +148,20 @@ fn nothing_else_is_executed_in_a_message_of_several() {
         assert_eq!(*outcome, Outcome::Executed, "{line}");
     }
     assert_eq!((&got[0].1[..], &got[5].1[..]), (&b"+OK\r\n"[..], &b"$1\r\nv\r\n"[..]));
-    // A message that is cut short is one error, and none of its commands is executed.
-    let mut cut = joined(&lines(&["SET k w", "GET k"]), false);
+    // A batch that is cut short is one error, and none of its commands is executed.
+    let mut cut = batch_of(&lines(&["SET k w", "GET k"]), false);
     cut.pop();
     assert!(one.apply(&cut).starts_with(b"-ERR Protocol error"));
     assert_eq!(one.run("GET k"), "$1\r\nv\r\n");
 }
 
 #[test]
-fn a_message_conflicts_grows_and_expires_as_all_of_its_commands() {
+fn a_batch_conflicts_grows_and_expires_as_all_of_its_commands() {
     let kv = Kv::new(1, 7);
     let commands = lines(&["GET a", "SET b value", "INCR c"]);
-    let message = joined(&commands, false);
+    let message = batch_of(&commands, false);
     let alone: Vec<Vec<u8>> =
-        commands.iter().map(|line| joined(std::slice::from_ref(line), false)).collect();
+        commands.iter().map(|line| batch_of(std::slice::from_ref(line), false)).collect();
     let access = |message: &[u8]| {
         let mut access = Access::default();
         kv.access(message, GroupSet::one(Gid(0)), &mut access);
