@@ -375,9 +375,8 @@ fn kill(c: &ClientState, filters: &[&[u8]], reply: &mut Reply<'_>) -> Result<Aft
     if let [addr] = filters {
         let found = clients.iter().find(|i| i.peer.to_string() == text(addr));
         let found = found.ok_or(RedisError::new("ERR No such client"))?;
-        found.kill();
         reply.ok();
-        return Ok(if found.id == c.info.id { AfterRun::Close } else { AfterRun::Answer });
+        return Ok(end(c, std::slice::from_ref(found)));
     }
     if !filters.len().is_multiple_of(2) {
         return Err(RedisError::SYNTAX);
@@ -410,10 +409,20 @@ fn kill(c: &ClientState, filters: &[&[u8]], reply: &mut Reply<'_>) -> Result<Aft
     if spare_me {
         chosen.retain(|i| i.id != c.info.id);
     }
-    chosen.iter().for_each(|i| i.kill());
     reply.count(chosen.len());
-    let me = chosen.iter().any(|i| i.id == c.info.id);
-    Ok(if me { AfterRun::Close } else { AfterRun::Answer })
+    Ok(end(c, &chosen))
+}
+
+/// Has these connections closed: the client's own one when it has all answers.
+fn end(c: &ClientState, chosen: &[Arc<ClientInfo>]) -> AfterRun {
+    let mut next = AfterRun::Answer;
+    for info in chosen {
+        match info.id == c.info.id {
+            true => next = AfterRun::Close,
+            false => info.kill(),
+        }
+    }
+    next
 }
 
 #[cfg(test)]
@@ -446,9 +455,7 @@ mod tests {
         }
     }
 
-    fn connected() -> ClientState {
-        let map = Arc::new(Partitions::by_slot(1));
-        let server = StoreServer::new(map, 10, 0, None, Arc::new(NoShards));
+    fn connection(id: u64) -> ClientInfo {
         let address = "127.0.0.1:1".parse().unwrap();
         let said = ClientReport {
             name: String::new(),
@@ -458,8 +465,8 @@ mod tests {
             command: "client",
             active_us: 0,
         };
-        let info = Arc::new(ClientInfo {
-            id: 1,
+        ClientInfo {
+            id,
             peer: address,
             local: address,
             since_us: 0,
@@ -467,7 +474,13 @@ mod tests {
             killed: AtomicBool::new(false),
             held: AtomicUsize::new(0),
             wake: Box::new(|| ()),
-        });
+        }
+    }
+
+    fn connected() -> ClientState {
+        let map = Arc::new(Partitions::by_slot(1));
+        let server = StoreServer::new(map, 10, 0, None, Arc::new(NoShards));
+        let info = Arc::new(connection(1));
         lock(&server.clients).insert(1, info.clone());
         ClientState::new(Arc::new(server), info)
     }
@@ -501,8 +514,19 @@ mod tests {
         assert_eq!(run(&mut c, "CLIENT KILL TYPE x"), "-ERR Unknown client type 'x'\r\n");
         assert_eq!(run(&mut c, "CLIENT KILL TYPE pubsub SKIPME no"), ":0\r\n");
         assert!(!c.info.killed.load(Ordering::Relaxed));
-        assert_eq!(run(&mut c, "CLIENT KILL TYPE normal SKIPME No"), ":1\r\n");
-        assert!(c.info.killed.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn a_client_that_kills_all_connections_ends_its_own_when_it_has_its_answers() {
+        let c = connected();
+        let other = Arc::new(connection(2));
+        lock(&c.server.clients).insert(2, other.clone());
+        let mut out = Vec::new();
+        let filters: [&[u8]; 4] = [b"TYPE", b"normal", b"SKIPME", b"No"];
+        let next = kill(&c, &filters, &mut Reply::new(&mut out)).expect("proper filters");
+        assert_eq!((next, &*out), (AfterRun::Close, &b":2\r\n"[..]));
+        let is_killed = [&c.info, &other].map(|info| info.killed.load(Ordering::Relaxed));
+        assert_eq!(is_killed, [false, true]);
     }
 
     #[test]

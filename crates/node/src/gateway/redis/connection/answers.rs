@@ -7,7 +7,7 @@ use amcast_core::{Outcome, ServiceAnswer};
 use amcast_kv::batch;
 use amcast_kv::client::host_ns;
 use amcast_kv::command_stats::{CallEnd, CommandCall};
-use amcast_kv::registry::{self, CommandRunner};
+use amcast_kv::registry::{self, AfterRun, CommandRunner};
 use amcast_kv::reply::Reply;
 use amcast_kv::resp::reply;
 use amcast_kv::size_refusal;
@@ -268,7 +268,10 @@ impl<B: Backend> RedisConnection<B> {
                 Some(CommandRunner::Gateway(f)) => {
                     let start = reply.mark();
                     match f(&mut self.client, &args, &mut reply) {
-                        Ok(_) => CallEnd::Executed,
+                        Ok(next) => {
+                            self.closing |= next == AfterRun::Close;
+                            CallEnd::Executed
+                        }
                         Err(e) => {
                             reply.take_back(start);
                             reply.error(&e);
