@@ -1,6 +1,9 @@
 //! The commands of a batch do what they do alone, and their answers are bounded together.
 
 use super::super::answers::SingleShard;
+use super::super::batch::BatchKind;
+use super::super::budget::may_grow;
+use super::super::registry;
 use super::super::size_refusal::{self, SMALL_ANSWER_BYTES};
 use super::super::{
     Kv, batch, decode_args, encode_args, encode_epoch, encode_whole_epoch, set_small_answer,
@@ -136,6 +139,23 @@ fn a_full_shard_refuses_the_writes_of_a_batch_and_serves_the_others() {
     let mixed = answers(&mut one, &lines(&["SET new v", "EXPIRE key0 5", "GET key0"]));
     assert!(mixed[0].1.starts_with(b"-OOM ") && mixed[0].0 == Outcome::NotExecuted);
     assert_eq!((&mixed[1].1[..], &mixed[2].1[..]), (&b":1\r\n"[..], &b"$5\r\nvalue\r\n"[..]));
+}
+
+#[test]
+fn the_kind_of_a_batch_tells_whether_its_commands_are_refused_where_there_is_no_room() {
+    let mut kinds = Vec::new();
+    for (number, command) in (0..).zip(registry::all()) {
+        let Some(kind) = batch::kind(number) else { continue };
+        let mut message = Vec::new();
+        encode_epoch(0, &mut message);
+        encode_args(&[command.name.as_bytes(), b"key", b"word"], &mut message);
+        assert_eq!(may_grow(&message), kind == BatchKind::Grows, "{}", command.name);
+        assert_eq!(command.writes(), kind != BatchKind::Reads, "{}", command.name);
+        kinds.push(kind);
+    }
+    for kind in [BatchKind::Reads, BatchKind::Grows, BatchKind::Changes] {
+        assert!(kinds.contains(&kind), "{kind:?}");
+    }
 }
 
 #[test]
