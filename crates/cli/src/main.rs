@@ -5,6 +5,10 @@
 
 mod commands;
 
+/// Keys and values of a store lie all over its memory: with huge pages fewer reads wait for the tables of pages, too.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> std::process::ExitCode {
     amcast_node::memory_links::HostCarrier::prepare();
     commands::main()

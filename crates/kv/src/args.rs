@@ -79,6 +79,14 @@ pub fn decode_args<'a>(bytes: &'a [u8], args: &mut Vec<&'a [u8]>) -> Option<()> 
     rest.is_empty().then_some(())
 }
 
+/// The second one of encoded arguments: the key of a command of one key.
+pub(crate) fn second_arg(bytes: &[u8]) -> Option<&[u8]> {
+    let (_, rest) = word(bytes)?;
+    let (name_bytes, rest) = word(rest)?;
+    let (key_bytes, rest) = word(rest.get(name_bytes..)?)?;
+    rest.get(..key_bytes)
+}
+
 fn word(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let (head, rest) = bytes.split_first_chunk::<4>()?;
     Some((u32::from_le_bytes(*head) as usize, rest))

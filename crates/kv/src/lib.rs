@@ -21,6 +21,7 @@ mod glob;
 mod key_name;
 mod lazy_free;
 mod long_double;
+mod look_ahead;
 mod measured;
 pub mod number;
 mod ordered_hash_table;
@@ -484,6 +485,7 @@ fn run_batch(
     if !batched.is_whole() {
         return Reply::new(answer).failed(&RedisError::new(MALFORMED));
     }
+    look_ahead::of_batch(context, batched.clone());
     let start = answer.len();
     let mut args = Vec::with_capacity(8);
     batch::begin_answers(answer);
@@ -573,6 +575,7 @@ fn run_command(
             // It would only make an answer longer that is given up.
             _ if reply.is_over() && !c.writes() => Ok(()),
             CommandRunner::Shards(f) | CommandRunner::Both(_, f) => {
+                look_ahead::of_command(context, c, args);
                 c.work.map_or(Ok(()), |work| work::begin(context, work, args))?;
                 f(context, args, reply)
             }

@@ -13,6 +13,7 @@
 use super::walk::OrderedMap;
 use std::collections::{BTreeMap, btree_map};
 use std::fmt;
+use std::hint::black_box;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::slice;
 
@@ -49,10 +50,14 @@ impl<V> Default for Segment<V> {
     }
 }
 
+/// About where `hash` is among `len` hashes in a segment of those with the same `bits` first ones.
+const fn guess(len: usize, hash: u64, bits: u32) -> usize {
+    (((hash << bits) as u128 * len as u128) >> 64) as usize
+}
+
 /// Where `hash` is among the pairs of a segment of hashes with the same `bits` first ones, or would be.
 fn search<V>(pairs: &[HashedEntry<V>], hash: u64, bits: u32) -> Result<usize, usize> {
-    let within = u128::from(hash << bits);
-    let mut at = ((within * pairs.len() as u128) >> 64) as usize;
+    let mut at = guess(pairs.len(), hash, bits);
     while at < pairs.len() && pairs[at].0 < hash {
         at += 1;
     }
@@ -314,6 +319,14 @@ impl<V> OrderedHashTable<V> {
     pub(crate) fn get(&self, hash: u64) -> Option<&V> {
         let segments = self.segments(hash);
         segments.at(segments.index(hash)).get(hash, segments.bits)
+    }
+
+    /// Reads what [`Self::get`] of `hash` will read first: where the entries of its segment are.
+    pub(crate) fn touch_segment(&self, hash: u64) {
+        let segments = self.segments(hash);
+        if let Segment::Sorted(pairs) = segments.at(segments.index(hash)) {
+            black_box(pairs.get(guess(pairs.len(), hash, segments.bits)).map(|pair| pair.0));
+        }
     }
 
     pub(crate) fn get_mut(&mut self, hash: u64) -> Option<&mut V> {

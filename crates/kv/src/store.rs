@@ -11,6 +11,7 @@ use super::walk::Walk;
 use amcast_core::Gid;
 use amcast_smr::hash::HashSeed;
 use std::collections::{BTreeMap, BTreeSet};
+use std::hint::black_box;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
@@ -104,6 +105,9 @@ impl Bucket {
         Some(if i == 0 { std::mem::replace(&mut self.first, entry) } else { entry })
     }
 }
+
+/// Keys that the caches of a processor hold, about.
+const CACHED_KEYS: usize = 4_096;
 
 /// A value to put under a key.
 enum NewValue<'a> {
@@ -319,6 +323,23 @@ impl Store {
 
     pub(crate) fn hash(&self, key: &[u8]) -> u64 {
         self.seed.hash(key)
+    }
+
+    /// Whether it holds so many keys that what the next command looks for is seldom in the processor's caches.
+    pub(crate) fn exceeds_caches(&self) -> bool {
+        self.len() > CACHED_KEYS
+    }
+
+    /// Reads where [`Self::touch_entry`] begins.
+    pub(crate) fn touch_segment(&self, hash: u64) {
+        self.by_hash.touch_segment(hash);
+    }
+
+    /// Reads the entry of a key with this hash, and where its value is.
+    pub(crate) fn touch_entry(&self, hash: u64) -> Option<&KeyEntry> {
+        let entry = &self.by_hash.get(hash)?.first;
+        black_box((entry.deadline_ms, entry.key.len()));
+        Some(entry)
     }
 
     pub(crate) fn find(&self, key: &[u8]) -> Option<&KeyEntry> {

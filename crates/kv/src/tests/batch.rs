@@ -71,12 +71,15 @@ fn some_command(rng: &mut Rng) -> String {
     }
 }
 
-#[test]
-fn commands_of_a_batch_answer_and_change_what_they_do_alone() {
-    let mut rng = Rng::new(11);
+/// Runs random commands alone, and as many `rounds` of batches, in shards that hold so many `others` keys.
+fn compare_with_alone(seed: u64, rounds: usize, others: usize) {
+    let mut rng = Rng::new(seed);
     let (mut alone, mut together) = (SingleShard::new(), SingleShard::new());
     let mut shared = 0;
-    for _ in 0..600 {
+    for shard in [&mut alone, &mut together] {
+        (0..others).for_each(|i| _ = shard.run(&format!("SET other{i} {i}")));
+    }
+    for _ in 0..rounds {
         let count = 2 + rng.below(batch::BATCH_MAX as u64 - 1) as usize;
         let commands: Vec<String> = (0..count).map(|_| some_command(&mut rng)).collect();
         let passed_ms = rng.below(1_500);
@@ -94,10 +97,43 @@ fn commands_of_a_batch_answer_and_change_what_they_do_alone() {
         }
         shared += count;
     }
-    assert!(shared > 10_000, "{shared}");
+    assert!(shared > 10 * rounds, "{shared}");
     for line in ["SCAN 0 COUNT 100", "HGETALL h0", "LRANGE l1 0 -1", "ZRANGE z2 0 -1 WITHSCORES"] {
         assert_eq!(alone.run(line), together.run(line), "{line}");
     }
+}
+
+#[test]
+fn commands_of_a_batch_answer_and_change_what_they_do_alone() {
+    compare_with_alone(11, 600, 0);
+}
+
+#[test]
+fn a_shard_that_reads_ahead_does_the_same() {
+    compare_with_alone(12, 100, 5_000);
+}
+
+#[test]
+fn commands_of_many_keys_read_ahead_and_find_what_each_key_holds() {
+    let mut one = SingleShard::new();
+    let pairs = |from: usize| (from..from + 1_000).map(|i| format!(" k{i} v{i}"));
+    (0..6).for_each(|i| _ = one.run(&format!("MSET{}", pairs(1_000 * i).collect::<String>())));
+    assert!(one.store.exceeds_caches());
+    one.run("DEL k4");
+    one.run("HSET k4 a b");
+    let keys: String = (0..600).map(|i| format!(" k{i} gone{i} k{i}")).collect();
+    let each: String = (0..600)
+        .map(|i| match i {
+            4 => "_\r\n".repeat(3),
+            _ => format!("${0}\r\nv{i}\r\n_\r\n${0}\r\nv{i}\r\n", i.to_string().len() + 1),
+        })
+        .collect();
+    let all = one.run(&format!("MGET{keys}"));
+    assert!(all == format!("*1800\r\n{each}"), "{}", &all[..100]);
+    assert_eq!(one.run(&format!("EXISTS{keys}")), ":1200\r\n");
+    assert_eq!(one.run(&format!("DEL{keys}")), ":600\r\n");
+    assert_eq!(one.run("MSET a 1 a 2 b 3"), "+OK\r\n");
+    assert_eq!(one.run("MGET a b"), "*2\r\n$1\r\n2\r\n$1\r\n3\r\n");
 }
 
 #[test]
