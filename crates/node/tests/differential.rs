@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 #[path = "differential/large.rs"]
 mod large;
+#[path = "differential/odd.rs"]
+mod odd;
 
 /// An answer as RESP2 has it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -3,7 +3,7 @@
 use super::super::Context;
 use super::super::data::{Hash, SMALL};
 use super::super::long_double::LongDouble;
-use super::super::number::{int, parse_int, push_int};
+use super::super::number::{int, parse_int, push_int, random_count};
 use super::super::registry::{CommandSpec, ONE};
 use super::super::reply::{RedisError, Reply};
 use super::super::work;
@@ -248,18 +248,19 @@ fn hrandfield(
     args: &[&[u8]],
     reply: &mut Reply<'_>,
 ) -> Result<(), RedisError> {
+    // Arguments are wrong before the key is of another type.
+    let count = args.get(2).map(|count| random_count(count)).transpose()?;
+    let with_values = match args.get(3..).unwrap_or_default() {
+        [] => false,
+        [word] if word.eq_ignore_ascii_case(b"withvalues") => true,
+        _ => return Err(RedisError::SYNTAX),
+    };
     let len = c.get::<Hash>(args[1])?.map_or(0, Hash::len);
-    let Some(count) = args.get(2) else {
+    let Some(count) = count else {
         let i = c.pick(len);
         let found = c.get::<Hash>(args[1])?.and_then(|h| h.get_index(i));
         reply.bulk_or_null(found.map(|(f, _)| &**f));
         return Ok(());
-    };
-    let count = int(count)?;
-    let with_values = match &args[3..] {
-        [] => false,
-        [word] if word.eq_ignore_ascii_case(b"withvalues") => true,
-        _ => return Err(RedisError::SYNTAX),
     };
     let chosen = choose(c, count, len)?;
     if with_values {

@@ -2,7 +2,7 @@
 
 use super::super::Context;
 use super::super::data::{Blob, List};
-use super::super::number::{int, parse_int};
+use super::super::number::{OUT_OF_NEGATABLE, int, parse_int};
 use super::super::registry::{CommandSpec, KeyArguments, ONE, TWO};
 use super::super::reply::{RedisError, Reply};
 use super::super::work;
@@ -234,9 +234,12 @@ fn index(i: i64, len: usize) -> Option<usize> {
 }
 
 fn lindex(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
+    let Some(list) = c.get::<List>(args[1])? else {
+        reply.null();
+        return Ok(());
+    };
     let i = int(args[2])?;
-    let list = c.get::<List>(args[1])?;
-    let element = list.and_then(|l| l.get(index(i, l.len())?));
+    let element = index(i, list.len()).and_then(|i| list.get(i));
     reply.bulk_or_null(element.map(|e| &**e));
     Ok(())
 }
@@ -307,6 +310,18 @@ fn ltrim(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(
     Ok(())
 }
 
+/// The match from which `LPOS` tells positions.
+fn lpos_rank(n: i64) -> Result<i64, RedisError> {
+    match n {
+        0 => Err(RedisError::new(
+            "ERR RANK can't be zero: use 1 to start from the first match, 2 from the \
+             second ... or use negative to start from the end of the list",
+        )),
+        i64::MIN => Err(OUT_OF_NEGATABLE),
+        n => Ok(n),
+    }
+}
+
 fn lpos(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let mut rank = 1_i64;
     let mut count = None;
@@ -316,24 +331,11 @@ fn lpos(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
         return Err(RedisError::SYNTAX);
     }
     for pair in options.chunks_exact(2) {
-        let n = int(pair[1])?;
+        let no_less = |why| int(pair[1]).ok().filter(|n| *n >= 0).ok_or(RedisError::new(why));
         match pair[0].to_ascii_lowercase().as_slice() {
-            b"rank" if n == 0 => {
-                return Err(RedisError::new(
-                    "ERR RANK can't be zero: use 1 to start from the first match, 2 from the \
-                     second ... or use negative to start from the end of the list",
-                ));
-            }
-            b"rank" if n == i64::MIN => {
-                return Err(RedisError::new(
-                    "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
-                ));
-            }
-            b"rank" => rank = n,
-            b"count" if n < 0 => return Err(RedisError::new("ERR COUNT can't be negative")),
-            b"count" => count = Some(n as usize),
-            b"maxlen" if n < 0 => return Err(RedisError::new("ERR MAXLEN can't be negative")),
-            b"maxlen" => maxlen = n,
+            b"rank" => rank = lpos_rank(int(pair[1])?)?,
+            b"count" => count = Some(no_less("ERR COUNT can't be negative")? as usize),
+            b"maxlen" => maxlen = no_less("ERR MAXLEN can't be negative")?,
             _ => return Err(RedisError::SYNTAX),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::super::Context;
 use super::super::data::{Blob, Data, DataKind, SMALL, Set};
-use super::super::number::parse_int;
+use super::super::number::{parse_int, random_count};
 use super::super::registry::{CommandSpec, EACH, KeyArguments, ONE, TWO};
 use super::super::reply::{RedisError, Reply};
 use super::super::store::NEVER_MS;
@@ -196,15 +196,19 @@ fn srandmember(
     args: &[&[u8]],
     reply: &mut Reply<'_>,
 ) -> Result<(), RedisError> {
+    let count = match args {
+        [_, _] => None,
+        [_, _, count] => Some(random_count(count)?),
+        _ => return Err(RedisError::SYNTAX),
+    };
     let len = c.get::<Set>(args[1])?.map_or(0, Set::len);
-    match args.len() {
-        2 => {
+    match count {
+        None => {
             let i = c.pick(len);
             let member = c.get::<Set>(args[1])?.and_then(|s| s.get_index(i));
             reply.bulk_or_null(member.map(|m| &**m));
         }
-        3 => {
-            let count = super::super::number::int(args[2])?;
+        Some(count) => {
             let chosen = choose(c, count, len)?;
             let set = c.get::<Set>(args[1])?;
             reply.array(chosen.len());
@@ -213,7 +217,6 @@ fn srandmember(
                 .filter_map(|i| set.and_then(|s| s.get_index(*i)))
                 .for_each(|m| reply.bulk(m));
         }
-        _ => return Err(RedisError::SYNTAX),
     }
     Ok(())
 }

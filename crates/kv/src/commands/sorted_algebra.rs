@@ -326,6 +326,8 @@ fn zintercard(
     reply: &mut Reply<'_>,
 ) -> Result<(), RedisError> {
     let (keys, rest) = counted(args, 1, "zintercard")?;
+    // Keys of another type come before wrong options, other than with SINTERCARD.
+    inputs(c, keys)?;
     let limit = card_limit(rest)?;
     let o = options(&[], keys.len(), (SortedMix::Inter, false))?;
     reply.count(mix(&inputs(c, keys)?, SortedMix::Inter, &o).len().min(limit));

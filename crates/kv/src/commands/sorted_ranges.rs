@@ -2,7 +2,7 @@
 
 use super::super::Context;
 use super::super::data::Sorted;
-use super::super::number::{int, parse_double};
+use super::super::number::{int, parse_loose_double};
 use super::super::registry::{CommandSpec, ONE, TWO};
 use super::super::reply::{RedisError, Reply};
 use super::super::work;
@@ -106,7 +106,8 @@ struct ScoreBound {
 impl ScoreBound {
     fn parse(arg: &[u8]) -> Result<Self, RedisError> {
         let (open, digits) = arg.strip_prefix(b"(").map_or((false, arg), |d| (true, d));
-        let score = parse_double(digits).ok_or(RedisError::new("ERR min or max is not a float"))?;
+        let score =
+            parse_loose_double(digits).ok_or(RedisError::new("ERR min or max is not a float"))?;
         Ok(Self { score, open })
     }
 }
@@ -207,14 +208,13 @@ impl<'a> RangeQuery<'a> {
         let mut with_scores = false;
         let mut offset = 0;
         let mut limit = -1;
-        let mut limited = false;
         let mut rest = &args[2..];
         while let [word, tail @ ..] = rest {
             rest = tail;
             match word.to_ascii_lowercase().as_slice() {
                 b"withscores" if !stored => with_scores = true,
                 b"limit" if tail.len() >= 2 => {
-                    (offset, limit, limited) = (int(tail[0])?, int(tail[1])?, true);
+                    (offset, limit) = (int(tail[0])?, int(tail[1])?);
                     rest = &tail[2..];
                 }
                 b"byscore" if fixed.is_none() => by = RangeUnit::Score,
@@ -223,7 +223,8 @@ impl<'a> RangeQuery<'a> {
                 _ => return Err(RedisError::SYNTAX),
             }
         }
-        if limited && by == RangeUnit::Rank {
+        // Redis takes -1 for no limit here as well.
+        if limit != -1 && by == RangeUnit::Rank {
             return Err(RedisError::new(
                 "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
             ));

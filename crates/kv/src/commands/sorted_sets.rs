@@ -3,7 +3,7 @@
 
 use super::super::Context;
 use super::super::data::Sorted;
-use super::super::number::{double, int, parse_int};
+use super::super::number::{double, parse_int, random_count};
 use super::super::registry::{CommandSpec, KeyArguments, ONE};
 use super::super::reply::{RedisError, Reply};
 use super::super::work;
@@ -336,18 +336,19 @@ fn zrandmember(
     args: &[&[u8]],
     reply: &mut Reply<'_>,
 ) -> Result<(), RedisError> {
+    // Arguments are wrong before the key is of another type.
+    let count = args.get(2).map(|count| random_count(count)).transpose()?;
+    let with_scores = match args.get(3..).unwrap_or_default() {
+        [] => false,
+        [word] if word.eq_ignore_ascii_case(b"withscores") => true,
+        _ => return Err(RedisError::SYNTAX),
+    };
     let len = c.get::<Sorted>(args[1])?.map_or(0, Sorted::len);
-    let Some(count) = args.get(2) else {
+    let Some(count) = count else {
         let i = c.pick(len);
         let found = c.get::<Sorted>(args[1])?.and_then(|z| z.at(i));
         reply.bulk_or_null(found.map(|(m, _)| m));
         return Ok(());
-    };
-    let count = int(count)?;
-    let with_scores = match &args[3..] {
-        [] => false,
-        [word] if word.eq_ignore_ascii_case(b"withscores") => true,
-        _ => return Err(RedisError::SYNTAX),
     };
     let chosen = choose(c, count, len)?;
     if with_scores {
