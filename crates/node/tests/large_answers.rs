@@ -65,14 +65,23 @@ impl KeptCommands {
         self.answer_with(count, Outcome::Executed, &answer);
     }
 
-    /// Refuses the oldest commands, each a `GET a`, since the shards' time is another one: they are to be sent again.
+    /// Refuses the oldest commands, each a `GETDEL a`, since the shards' time is another one: they are to be sent again.
     fn refuse(&self, count: usize) {
         let mut command = Vec::new();
         encode_epoch(0, &mut command);
-        encode_args(&[b"GET", b"a"], &mut command);
+        encode_args(&[b"GETDEL", b"a"], &mut command);
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
         let mut refusal = Vec::new();
         stamp_refusal::refuse(now.as_millis() as u64, &command, &mut refusal);
+        self.answer_with(count, Outcome::NotExecuted, &refusal);
+    }
+
+    /// Refuses the oldest commands, each a `GET a` whose answer is larger than was wanted.
+    fn refuse_size(&self, count: usize) {
+        let mut args = Vec::new();
+        encode_args(&[b"GET", b"a"], &mut args);
+        let mut refusal = Vec::new();
+        size_refusal::refuse(&args, &mut refusal);
         self.answer_with(count, Outcome::NotExecuted, &refusal);
     }
 
@@ -127,9 +136,18 @@ impl KeptGateway {
 
     /// A client that has asked for a value.
     fn client(&self) -> BufReader<TcpStream> {
+        self.client_with(b"GET a\r\n")
+    }
+
+    /// A client that has asked for a value by a command that also writes: a node does not refuse it.
+    fn writing_client(&self) -> BufReader<TcpStream> {
+        self.client_with(b"GETDEL a\r\n")
+    }
+
+    fn client_with(&self, command: &[u8]) -> BufReader<TcpStream> {
         let mut stream = TcpStream::connect(self.gateway.address()).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        stream.write_all(b"GET a\r\n").unwrap();
+        stream.write_all(command).unwrap();
         BufReader::new(stream)
     }
 }
@@ -147,7 +165,7 @@ fn of_answers_whose_size_nobody_knows_few_are_asked_for_at_a_time() {
     let _limit = amcast_test_policy::time_limit();
     let gateway = KeptGateway::start();
     let backend = &gateway.backend;
-    let mut clients: Vec<_> = (0..20).map(|_| gateway.client()).collect();
+    let mut clients: Vec<_> = (0..20).map(|_| gateway.writing_client()).collect();
     backend.await_just(8);
     // One place is free, and there is one more, since the answer was small.
     backend.answer(1, 10);
@@ -171,7 +189,7 @@ fn commands_that_are_refused_have_their_turn_again() {
     let _limit = amcast_test_policy::time_limit();
     let gateway = KeptGateway::start();
     let backend = &gateway.backend;
-    let mut clients: Vec<_> = (0..20).map(|_| gateway.client()).collect();
+    let mut clients: Vec<_> = (0..20).map(|_| gateway.writing_client()).collect();
     backend.await_just(8);
     // Others have the places of those that are refused, which wait for new ones.
     backend.refuse(8);
@@ -197,7 +215,16 @@ fn large_answers_are_asked_for_as_room_for_them_comes_and_small_ones_at_once() {
     read_value(&mut small, 10);
     let mut clients: Vec<_> = (0..9).map(|_| gateway.client()).collect();
     backend.await_just(9);
-    backend.answer(9, large);
+    backend.refuse_size(9);
+    // Nobody knows yet by how much they are too large.
+    backend.await_just(2);
+    let mut answered = 0;
+    while answered < 9 {
+        let open = backend.open();
+        backend.answer(open, large);
+        answered += open;
+        std::thread::sleep(Duration::from_millis(5));
+    }
     // Now it is known how large they are: of nine answers eight are asked for.
     for client in &mut clients {
         read_value(client, large);
@@ -213,6 +240,33 @@ fn large_answers_are_asked_for_as_room_for_them_comes_and_small_ones_at_once() {
     backend.answer(1, large);
     clients.iter_mut().for_each(|client| read_value(client, large));
     (0..2).for_each(|_| read_value(&mut small, 10));
+}
+
+#[test]
+fn a_client_that_just_connected_waits_for_none_that_ask_for_large_answers() {
+    let _limit = amcast_test_policy::time_limit();
+    let gateway = KeptGateway::start();
+    let (backend, large) = (&gateway.backend, 30 << 20);
+    let mut hogs: Vec<_> = (0..40).map(|_| gateway.client()).collect();
+    backend.await_just(40);
+    assert_eq!(backend.want_small(), [true; 40]);
+    backend.refuse_size(40);
+    backend.await_just(2);
+    assert_eq!(backend.want_small(), [false; 2], "they have places now");
+    // The next ones are sent at once, also if they write, and in a pipeline.
+    let mut next = [gateway.client(), gateway.writing_client()];
+    next[0].get_mut().write_all(&b"GET b\r\n".repeat(3)).unwrap();
+    let begun = Instant::now();
+    while backend.open() < 4 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "they wait behind others");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(begun.elapsed() < Duration::from_millis(900), "they have waited for a place");
+    // Now it is known how large the answers of the others are: one is asked for at a time.
+    backend.answer(2, large);
+    backend.await_just(3);
+    assert_eq!(backend.want_small(), [true, false, false], "a new client's that writes, too");
+    hogs.clear();
 }
 
 #[test]
@@ -244,7 +298,7 @@ fn a_read_behind_a_write_of_its_key_has_a_free_place_and_the_next_write_waits_fo
     let _limit = amcast_test_policy::time_limit();
     let gateway = KeptGateway::start();
     let backend = &gateway.backend;
-    let mut clients = [gateway.client(), gateway.client()];
+    let mut clients = [gateway.writing_client(), gateway.writing_client()];
     backend.await_just(2);
     backend.answer(2, 10);
     clients.iter_mut().for_each(|client| read_value(client, 10));
@@ -269,9 +323,9 @@ fn the_place_of_a_client_that_is_cut_off_is_free_after_a_second_and_its_turn_at_
     let _limit = amcast_test_policy::time_limit();
     let gateway = KeptGateway::start();
     let backend = &gateway.backend;
-    let mut placed: Vec<_> = (0..8).map(|_| gateway.client()).collect();
+    let mut placed: Vec<_> = (0..8).map(|_| gateway.writing_client()).collect();
     backend.await_just(8);
-    let _waiting: Vec<_> = (0..5).map(|_| gateway.client()).collect();
+    let _waiting: Vec<_> = (0..5).map(|_| gateway.writing_client()).collect();
     std::thread::sleep(A_WHILE);
     let mut admin = TcpStream::connect(gateway.gateway.address()).unwrap();
     admin.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -283,7 +337,7 @@ fn the_place_of_a_client_that_is_cut_off_is_free_after_a_second_and_its_turn_at_
     let is_end = end.map_or_else(|e| e.kind() == ErrorKind::ConnectionReset, |bytes| bytes == 0);
     assert!(is_end, "it is closed");
     let begun = Instant::now();
-    let _next = gateway.client();
+    let _next = gateway.writing_client();
     while backend.open() < 9 {
         assert!(begun.elapsed() < Duration::from_secs(20), "nobody gives the places back");
         std::thread::sleep(Duration::from_millis(1));

@@ -3,13 +3,14 @@
 //! A command of a few bytes may have an answer of megabytes. Commands that are sent cannot be taken back: while the nodes
 //! prepare large answers, and while these arrive, the commands of the other clients of the gateway wait behind them. So
 //! before a connection sends a command whose answer may be large it takes a place:
-//! - where the size of its answers is not known yet, one of [`TRIALS`]: the more, the more of such answers were small
+//! - where the size of its answers is not known, one of [`TRIALS`]: the more, the more of such answers were small
 //!   since one was large;
 //! - where its last answers were large, one of their size, of [`LARGE_BYTES_MAX`] bytes.
 //!
-//! A read takes none where the last answers were small, and says that only a small answer is wanted: if it is large after
-//! all the read is [refused](amcast_kv::size_refusal) before more was prepared, and is sent again with a place. A
-//! command that also writes cannot be refused so, and takes a place.
+//! A read takes none where the last answers were small, or there were none, and says that only a small answer is wanted: if
+//! it is large after all the read is [refused](amcast_kv::size_refusal) before more was prepared, and is sent again with a
+//! place among the large answers, of the size that such answers had lately. So a client that has just connected waits for
+//! none of those that ask for large ones. A command that also writes cannot be refused so, and takes a place.
 //!
 //! It keeps the place until the answer has arrived, and for no longer than [`HELD_AT_MOST`]: a shard that does not answer
 //! stops no commands to others. Where there is no place, connections wait, and
@@ -35,9 +36,12 @@ pub(super) const LARGE_ANSWER_BYTES: usize = SMALL_ANSWER_BYTES;
 pub(super) const LARGE_BYTES_MAX: usize = 32 << 20;
 
 /// Answers of unknown size that are asked for at a time, by all connections: after a large one, and at most. Each of them
-/// may be as large as answers are. A new client waits for one of these places, so there have to be enough for many new
-/// clients a second, also where an answer takes a tenth of a second.
+/// may be as large as answers are. A client whose first command also writes waits for one of these places, so there have
+/// to be enough for many such clients a second, also where an answer takes a tenth of a second.
 pub(super) const TRIALS: (usize, usize) = (8, 64);
+
+/// The bytes that the answer to a refused read counts as, at least, and at first: nobody knows by how much it is too large.
+const REFUSED_BYTES: (usize, usize) = (LARGE_BYTES_MAX / 8, LARGE_BYTES_MAX / 2);
 
 /// How long a command without an answer keeps its place, also that of a connection that is gone: the nodes prepare the
 /// answer all the same.
@@ -48,6 +52,8 @@ const HELD_AT_MOST: Duration = Duration::from_secs(1);
 pub(super) enum AnswerSize {
     /// Nothing is known.
     Unknown,
+    /// More than is small: a node refused the read for that.
+    Refused,
     /// About so many bytes, at least [`LARGE_ANSWER_BYTES`].
     Large(usize),
 }
@@ -60,13 +66,15 @@ struct AnswersUnderWay {
     trials: AnswerPlaces,
     trials_max: usize,
     large: AnswerPlaces,
+    /// Bytes that the answers to refused reads have: of the largest lately.
+    refused_bytes: usize,
     last: u64,
 }
 
 impl Default for AnswersUnderWay {
     fn default() -> Self {
         let (trials, large) = (AnswerPlaces::default(), AnswerPlaces::default());
-        Self { trials, trials_max: TRIALS.0, large, last: 0 }
+        Self { trials, trials_max: TRIALS.0, large, refused_bytes: REFUSED_BYTES.1, last: 0 }
     }
 }
 
@@ -79,6 +87,13 @@ impl AnswerAdmission {
             false => TRIALS.0,
         };
         all.trials.wake_next();
+    }
+
+    /// The answer to a read that was refused before has so many bytes.
+    fn learn_refused(&self, bytes: usize) {
+        let mut all = lock(&self.0);
+        let before = all.refused_bytes;
+        all.refused_bytes = bytes.max(before - before / 8).max(REFUSED_BYTES.0);
     }
 }
 
@@ -166,6 +181,7 @@ impl AnswersUnderWay {
     fn places(&mut self, size: AnswerSize) -> (&mut AnswerPlaces, usize, usize) {
         match size {
             AnswerSize::Unknown => (&mut self.trials, 1, self.trials_max),
+            AnswerSize::Refused => (&mut self.large, self.refused_bytes, LARGE_BYTES_MAX),
             AnswerSize::Large(bytes) => (&mut self.large, bytes, LARGE_BYTES_MAX),
         }
     }
@@ -266,8 +282,10 @@ impl OpenTurns {
     pub(super) fn answered(&mut self, request: u64, is_executed: bool, bytes: usize) {
         let Some(at) = self.sent.iter().position(|(open, _)| *open == request) else { return };
         let (_, turn) = self.sent.swap_remove(at);
-        if is_executed && turn.size == AnswerSize::Unknown {
-            turn.admission.learn(bytes);
+        match turn.size {
+            AnswerSize::Unknown if is_executed => turn.admission.learn(bytes),
+            AnswerSize::Refused if is_executed => turn.admission.learn_refused(bytes),
+            _ => {}
         }
     }
 }
@@ -358,6 +376,28 @@ mod tests {
         assert_eq!(placed(), TRIALS.1);
         admission.learn(LARGE_ANSWER_BYTES);
         assert_eq!(placed(), TRIALS.0);
+    }
+
+    #[test]
+    fn reads_that_were_refused_count_as_the_largest_of_them_lately_and_stop_no_trials() {
+        let _limit = amcast_test_policy::time_limit();
+        let runtime = runtime();
+        let _entered = runtime.enter();
+        let admission = Arc::<AnswerAdmission>::default();
+        let placed = || {
+            let turns = (0..20).map(|_| turn(&admission, 1, AnswerSize::Refused));
+            let mut turns: Vec<_> = turns.collect();
+            let placed = turns.iter_mut().filter_map(|turn| is_placed(turn).then_some(())).count();
+            assert!(is_placed(&mut turn(&admission, 1, AnswerSize::Unknown)));
+            placed
+        };
+        assert_eq!(placed(), 2);
+        admission.learn_refused(LARGE_BYTES_MAX - 1);
+        assert_eq!(placed(), 1);
+        (0..100).for_each(|_| admission.learn_refused(LARGE_ANSWER_BYTES));
+        assert_eq!(placed(), 8);
+        admission.learn_refused(2 * LARGE_BYTES_MAX);
+        assert_eq!(placed(), 1, "one alone may be larger");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Answers come in any order and leave in that of their commands.
 
 use super::super::router::{FrameBody, RoutedAnswer};
+use super::state::AnswerKnowledge;
 use super::{ANSWER_BYTES_GUESS, AfterAnswer, AnswerSlot, RedisConnection, bounds};
 use crate::gateway::backend::Backend;
 use amcast_core::{Outcome, ServiceAnswer};
@@ -60,7 +61,10 @@ impl<B: Backend> RedisConnection<B> {
             self.learn_size(outcome, answer.len());
         }
         if self.expected.probe == Some(request) {
-            (self.expected.probe, self.expected.probed) = (None, is_executed);
+            self.expected.probe = None;
+            if is_executed {
+                self.expected.known = AnswerKnowledge::Told;
+            }
             // One of that size and no other is known; below this many are sent in any case.
             self.expected.guess = answer.len().max(ANSWER_BYTES_GUESS);
         }
@@ -102,10 +106,11 @@ impl<B: Backend> RedisConnection<B> {
         }
     }
 
-    /// The arguments of a read that is refused for the size of its answer: how large answers are is not known any more.
+    /// The arguments of a read that is refused for the size of its answer: how large answers are is not known any more, but
+    /// that they are large.
     fn oversize<'a>(&mut self, answer: &'a [u8]) -> Option<&'a [u8]> {
         let args = size_refusal::of_refusal(answer)?;
-        self.expected.probed = false;
+        self.expected.known = AnswerKnowledge::Exceeds;
         Some(args)
     }
 

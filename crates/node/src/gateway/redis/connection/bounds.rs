@@ -4,6 +4,7 @@ use super::super::answer_admission::{AnswerSize, AnswerTurn, LARGE_ANSWER_BYTES}
 use super::super::pipeline::CommandReach;
 use super::super::unauthenticated;
 use super::super::wire::OUTPUT_BYTES_CALM;
+use super::state::AnswerKnowledge;
 use super::{AnswerSlot, RedisConnection, UnsentCommand};
 use crate::command_bytes::BUFFER_BYTES_MAX;
 use crate::gateway::backend::Backend;
@@ -34,20 +35,35 @@ impl<B: Backend> RedisConnection<B> {
     /// answers are. Many small commands may ask for far more bytes than a client takes, and sent commands cannot be taken
     /// back.
     pub(super) fn must_probe(&self, pending: &UnsentCommand) -> bool {
-        pending.may_answer_much && !self.expected.probed && self.pipeline.len() > 0
+        self.probes(pending) && self.pipeline.len() > 0
+    }
+
+    /// Whether the answer to a command will be the first one that tells how large answers are, unless the command is
+    /// refused.
+    pub(super) fn probes(&self, pending: &UnsentCommand) -> bool {
+        pending.may_answer_much && self.expected.known != AnswerKnowledge::Told
+    }
+
+    /// Whether a node may refuse a command for the size of its answer.
+    const fn is_refusable(pending: &UnsentCommand) -> bool {
+        // One that travels in parts says nothing of its answer.
+        pending.read_only && !pending.large
     }
 
     /// The size that the answer to the command may have, if it needs a place among those of all connections.
     pub(super) fn large_answer(&self, pending: &UnsentCommand) -> Option<AnswerSize> {
-        match self.expected.probed {
+        let is_refusable = Self::is_refusable(pending);
+        match self.expected.known {
             _ if !pending.may_answer_much => None,
-            false => Some(AnswerSize::Unknown),
-            true if self.expected.guess >= LARGE_ANSWER_BYTES => {
+            // One that only reads is refused if its answer is larger than is thought.
+            AnswerKnowledge::Nothing if is_refusable => None,
+            AnswerKnowledge::Exceeds if is_refusable => Some(AnswerSize::Refused),
+            AnswerKnowledge::Nothing | AnswerKnowledge::Exceeds => Some(AnswerSize::Unknown),
+            AnswerKnowledge::Told if self.expected.guess >= LARGE_ANSWER_BYTES => {
                 Some(AnswerSize::Large(self.expected.guess))
             }
-            // One that only reads is refused if its answer is larger than is thought.
-            true if pending.read_only => None,
-            true => Some(AnswerSize::Unknown),
+            AnswerKnowledge::Told if pending.read_only => None,
+            AnswerKnowledge::Told => Some(AnswerSize::Unknown),
         }
     }
 

@@ -57,6 +57,7 @@ impl<B: Backend> RedisConnection<B> {
         let mut pending = pending;
         if let Some(kind) = pending.batch
             && self.large_answer(&pending).is_none()
+            && !self.probes(&pending)
         {
             pending.turn = None;
             self.take_free_place(&mut pending);
@@ -293,9 +294,10 @@ impl<B: Backend> RedisConnection<B> {
             }
             (Err(BackendBusy), _) => return Err(pending),
         }
-        let UnsentCommand { keys, may_answer_much, turn, then, .. } = pending;
+        let probes = self.probes(&pending);
+        let UnsentCommand { keys, turn, then, .. } = pending;
         self.last_request = number;
-        if may_answer_much && !self.expected.probed {
+        if probes {
             self.expected.probe = Some(number);
         }
         if let Some(turn) = turn {

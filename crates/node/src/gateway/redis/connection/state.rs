@@ -32,6 +32,17 @@ pub(super) struct AnswerQueue {
     pub(super) bytes: usize,
 }
 
+/// The knowledge of a connection about the size of its answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum AnswerKnowledge {
+    /// Nothing: a read says that only a small answer is wanted.
+    Nothing,
+    /// A read whose answer was thought to be small was refused.
+    Exceeds,
+    /// One told, and `guess` is its size.
+    Told,
+}
+
 /// How large answers are thought to be.
 pub(super) struct ExpectedAnswers {
     /// Bytes of an answer: the largest lately, since answers under way cannot be sent back.
@@ -39,14 +50,15 @@ pub(super) struct ExpectedAnswers {
     /// The request of the first command whose answer may be large, which is under way alone to tell how large answers are.
     pub(super) probe: Option<u64>,
     /// Whether one told.
-    pub(super) probed: bool,
+    pub(super) known: AnswerKnowledge,
     /// The turns of commands with large answers.
     pub(super) turns: OpenTurns,
 }
 
 impl Default for ExpectedAnswers {
     fn default() -> Self {
-        Self { guess: ANSWER_BYTES_GUESS, probe: None, probed: false, turns: OpenTurns::default() }
+        let (known, turns) = (AnswerKnowledge::Nothing, OpenTurns::default());
+        Self { guess: ANSWER_BYTES_GUESS, probe: None, known, turns }
     }
 }
 
