@@ -7,7 +7,6 @@ use amcast_core::config::{Param, ParamKind};
 use amcast_core::limits::{COMMAND_BYTES_MAX, MEMORY_REPLICAS_MAX};
 use amcast_core::parameters::{ParamValue as _, SUSPECT};
 use amcast_core::{Config, ConfigError, Entry, MediumKind, RawConfig, Senders, Span};
-use amcast_net::Secret;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,6 +21,7 @@ mod hosts;
 pub mod names;
 mod paths;
 mod placement;
+mod reading;
 pub mod settings;
 
 pub use amcast_protocols::catalog::USUAL_PROTOCOL;
@@ -319,34 +319,6 @@ impl ClusterFile {
     pub fn state_per_second(&self) -> Option<u64> {
         let mb = self.state_mb_s.unwrap_or(STATE_MB_S);
         (mb > 0).then(|| mb.saturating_mul(1_000_000))
-    }
-
-    /// Reads the file at `path`.
-    ///
-    /// # Errors
-    /// When it cannot be read, is not TOML, or holds an unknown key.
-    pub fn read(path: &Path) -> Result<Self, FileError> {
-        let mut file = Self::read_as_written(path)?;
-        file.resolve_paths(path)?;
-        Ok(file)
-    }
-
-    /// The same with its paths as they are written.
-    fn read_as_written(path: &Path) -> Result<Self, FileError> {
-        let text =
-            std::fs::read_to_string(path).map_err(|e| FileError::Io(path.to_path_buf(), e))?;
-        toml::from_str(&text)
-            .map_err(|e| FileError::Syntax(path.to_path_buf(), names::with_nearest(&e.to_string())))
-    }
-
-    /// The shared secret of the cluster's nodes, if any.
-    ///
-    /// # Errors
-    /// When its file cannot be read, or has no secret in it.
-    pub fn read_secret(&self) -> Result<Secret, FileError> {
-        let Some(path) = &self.secret else { return Ok(Secret::default()) };
-        let text = std::fs::read(path).map_err(|e| FileError::Io(path.clone(), e))?;
-        Secret::parse(&text).map_err(|why| FileError::Syntax(path.clone(), why))
     }
 
     /// Checks that nodes which listen beyond this machine believe and serve no strangers, unless the file says that

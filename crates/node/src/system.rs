@@ -2,9 +2,9 @@
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Error, ErrorKind};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Error, ErrorKind, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Returns when the name of this file survives the end of the machine, or its absence.
@@ -91,6 +91,56 @@ pub fn refuses_address(at: &str, e: &Error) -> String {
     }
 }
 
+/// The most bytes of a file in which people write settings, or a password.
+pub const SETTINGS_BYTES_MAX: usize = 1 << 20;
+
+/// Whether text may also come through a pipe without a name, as a shell makes one for `<(..)` and `|`. It can be read once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PipeInput {
+    /// It may.
+    Accepted,
+    /// It may not, since the text is read again later.
+    Refused,
+}
+
+/// Reads a file of text, of at most so many bytes.
+///
+/// # Errors
+/// As [`read_bytes`], and when it is no UTF-8.
+pub fn read_text(path: &Path, bytes_max: usize, pipes: PipeInput) -> io::Result<String> {
+    let text = String::from_utf8(read_bytes(path, bytes_max, pipes)?);
+    text.map_err(|e| Error::new(ErrorKind::InvalidData, e))
+}
+
+/// Reads a file of at most so many bytes.
+///
+/// # Errors
+/// When it cannot be read, has more bytes, or is something that may block its reader for ever or never end: a
+/// named pipe, a device but /dev/null, a socket.
+pub fn read_bytes(path: &Path, bytes_max: usize, pipes: PipeInput) -> io::Result<Vec<u8>> {
+    let refuse = |why: &str| Err(Error::new(ErrorKind::InvalidInput, why));
+    let kind = fs::metadata(path)?.file_type();
+    // A pipe without a name has no path but those of descriptors.
+    if kind.is_fifo() && path.canonicalize().is_ok() {
+        return refuse("it is a named pipe (FIFO), to which nobody may ever write; give a file");
+    }
+    if kind.is_fifo() && pipes == PipeInput::Refused {
+        return refuse("it is a pipe, which can be read only once; give a file");
+    }
+    let is_empty = path.canonicalize().is_ok_and(|path| path == Path::new("/dev/null"));
+    if (kind.is_char_device() && !is_empty) || kind.is_block_device() || kind.is_socket() {
+        return refuse("it is a device or a socket; give a file");
+    }
+    let mut bytes = Vec::new();
+    let most = (bytes_max as u64).saturating_add(1);
+    File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    if bytes.len() > bytes_max {
+        let why = format!("it has more than {bytes_max} bytes; is it the right file?");
+        return Err(Error::new(ErrorKind::FileTooLarge, why));
+    }
+    Ok(bytes)
+}
+
 /// Opens a file for reading, at once: of a FIFO in its place nobody may have the other end open.
 pub(crate) fn open_at_once(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)
@@ -99,6 +149,34 @@ pub(crate) fn open_at_once(path: &Path) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn text_is_read_from_files_and_perhaps_from_pipes_and_from_nothing_that_may_not_end() {
+        let _limit = amcast_test_policy::time_limit();
+        let dir = std::env::temp_dir().join(format!("amcast-read-text-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let (file, fifo) = (dir.join("file"), dir.join("fifo"));
+        fs::write(&file, "twelve bytes").unwrap();
+        let read = |path: &Path, most| read_text(path, most, PipeInput::Accepted);
+        assert_eq!(read(&file, 12).unwrap(), "twelve bytes");
+        assert_eq!(read(&file, 11).unwrap_err().kind(), ErrorKind::FileTooLarge);
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        for endless in [&fifo, Path::new("/dev/zero")] {
+            let refused = refuses_text(endless, &read(endless, 12).unwrap_err());
+            assert!(refused.ends_with("; give a file"), "{refused}");
+        }
+        assert_eq!(read(Path::new("/dev/null"), 12).unwrap(), "");
+        assert_eq!(read(&dir, 12).unwrap_err().kind(), ErrorKind::IsADirectory);
+        let (from, mut to) = io::pipe().unwrap();
+        let pipe = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&from));
+        let again = read_text(Path::new(&pipe), 12, PipeInput::Refused).unwrap_err();
+        assert!(again.to_string().contains("only once"), "{again}");
+        io::Write::write_all(&mut to, b"piped").unwrap();
+        drop(to);
+        assert_eq!(read(Path::new(&pipe), 12).unwrap(), "piped");
+        fs::remove_dir_all(&dir).unwrap();
+    }
 
     #[test]
     fn what_is_refused_is_named_with_what_to_do() {

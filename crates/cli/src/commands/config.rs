@@ -201,7 +201,7 @@ fn fingerprint(file: &ClusterFile, entry: &dyn Entry) -> String {
 }
 
 fn check(path: &Path) -> Result<(), Failure> {
-    let file = ClusterFile::read(path).map_err(Failure::misuse)?;
+    let file = ClusterFile::read_once(path).map_err(Failure::misuse)?;
     let wrong = |e| Failure::Misuse(format!("{}: {e}", path.display()));
     let entry = entry(&file.protocol)?;
     file.check(entry).map_err(wrong)?;

@@ -28,7 +28,7 @@ use amcast_lab::commands::{Failure, bench, choose, reproduce, rings, sim};
 pub(crate) use amcast_lab::commands::{entry, once_each, setting};
 use amcast_node::cluster_dir::{ClusterDir, ClusterRegistry};
 use amcast_node::log_lines;
-use amcast_node::system::refuses_text;
+use amcast_node::system::{PipeInput, SETTINGS_BYTES_MAX, read_text, refuses_text};
 use clap::{Parser, Subcommand};
 use std::io::IsTerminal;
 use std::path::Path;
@@ -146,8 +146,8 @@ fn cluster_dir(data: Option<&Path>) -> Result<ClusterDir, Failure> {
 /// The password in the first line of a file.
 fn secret(path: &Path) -> Result<String, Failure> {
     warn_if_others_read(path);
-    let text =
-        std::fs::read_to_string(path).map_err(|e| Failure::Misuse(refuses_text(path, &e)))?;
+    let text = read_text(path, SETTINGS_BYTES_MAX, PipeInput::Accepted);
+    let text = text.map_err(|e| Failure::Misuse(refuses_text(path, &e)))?;
     match text.lines().next() {
         Some(line) if !line.is_empty() => Ok(line.to_string()),
         _ => Err(Failure::Misuse(format!("{}: its first line is no password", path.display()))),

@@ -5,13 +5,16 @@ use crate::bench::workload_ranking::{self, RankedCandidate, RankingSettings};
 use amcast::choose::{self, Candidate, MeasuredMedium};
 use amcast_check::Specification;
 use amcast_core::Span;
-use amcast_node::system::refuses_text;
+use amcast_node::system::{PipeInput, read_text, refuses_text};
 use amcast_node::workload::RecordedWorkload;
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Columns of a line, its indentation included.
 const COLUMNS: usize = 96;
+
+/// The most bytes of a workload, or of a measured table.
+const INPUT_BYTES_MAX: usize = 256 << 20;
 
 /// Chooses a protocol by what it must guarantee.
 ///
@@ -160,18 +163,22 @@ fn broadcast(args: &ChooseArgs, name: &str) -> Result<Vec<Candidate>, Failure> {
     }
     let Some(path) = &args.measured else { return Ok(choose::broadcast(spec, medium)) };
     let wrong = |e: &dyn std::fmt::Display| Failure::Misuse(format!("{}: {e}", path.display()));
-    let text =
-        std::fs::read_to_string(path).map_err(|e| Failure::Misuse(refuses_text(path, &e)))?;
+    let text = read(path)?;
     choose::broadcast_by(&text, spec, medium)
         .map_err(|e| wrong(&format!("not what `amcast reproduce to-fig5` writes: {e}")))
+}
+
+/// The text of a file that is given, or of a pipe.
+fn read(path: &Path) -> Result<String, Failure> {
+    let text = read_text(path, INPUT_BYTES_MAX, PipeInput::Accepted);
+    text.map_err(|e| Failure::Misuse(refuses_text(path, &e)))
 }
 
 /// The workload of all files together.
 fn workload(paths: &[PathBuf]) -> Result<RecordedWorkload, Failure> {
     let mut all = Vec::new();
     for path in paths {
-        let text =
-            std::fs::read_to_string(path).map_err(|e| Failure::Misuse(refuses_text(path, &e)))?;
+        let text = read(path)?;
         let wrong = |e| Failure::Misuse(format!("{}: {e}", path.display()));
         all.push(RecordedWorkload::parse(&text).map_err(wrong)?);
     }

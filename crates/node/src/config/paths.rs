@@ -2,6 +2,7 @@
 //! `log_dir` alone is seen from the cluster's directory, with which it may be moved.
 
 use super::{ClusterFile, FileError};
+use crate::system::PipeInput;
 use std::path::{Path, PathBuf};
 
 fn absolute(path: &Path) -> Result<PathBuf, FileError> {
@@ -29,7 +30,7 @@ impl ClusterFile {
     /// # Errors
     /// When the file cannot be read.
     pub(crate) fn data_of_earlier_versions(path: &Path) -> Result<Option<PathBuf>, FileError> {
-        let data = Self::read_as_written(path)?.data;
+        let data = Self::read_as_written(path, PipeInput::Refused)?.data;
         data.filter(|data| data.is_relative()).map(|data| absolute(&data)).transpose()
     }
 }

@@ -4,7 +4,7 @@ use super::SimArgs;
 use crate::commands::Failure;
 use amcast_check::{History, check};
 use amcast_core::trace::TraceEvent;
-use amcast_node::system::{refuses_file, refuses_text};
+use amcast_node::system::{PipeInput, SETTINGS_BYTES_MAX, read_text, refuses_file, refuses_text};
 use amcast_protocols::catalog;
 use amcast_sim::Scenario;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ pub(super) fn run(args: &SimArgs, path: &Path) -> Result<(), Failure> {
     let mut all = Vec::new();
     for file in &files {
         let name = file.display().to_string();
-        let text =
-            std::fs::read_to_string(file).map_err(|e| Failure::Misuse(refuses_text(file, &e)))?;
+        let text = read_text(file, SETTINGS_BYTES_MAX, PipeInput::Accepted);
+        let text = text.map_err(|e| Failure::Misuse(refuses_text(file, &e)))?;
         let (played, trouble) =
             play(&text).map_err(|why| Failure::Misuse(format!("{name}, {why}")))?;
         if !args.json && files.len() == 1 {
