@@ -298,6 +298,9 @@ fn check_ours(path: &Path, forbidden: u32) -> Result<(), ClusterDirError> {
     Ok(())
 }
 
+/// The line in the log of a node between the runs of its cluster.
+const CLUSTER_STARTS: &str = "-- the cluster starts again --";
+
 impl ClusterDir {
     /// The cluster directory in the directory `path`.
     ///
@@ -463,11 +466,12 @@ impl ClusterDir {
     }
 
     /// Why a node ended by itself, if its log says so: the last line that is of its end and not of its
-    /// work.
+    /// work. A line from before the cluster's last start does not count.
     pub fn last_words(&self, rank: usize) -> Option<String> {
         let begins = format!("amcast {}: ", node_name(rank));
         let tail = self.end_of_log(rank)?;
-        tail.lines().rev().find_map(|line| line.strip_prefix(&begins)).map(str::to_string)
+        let mut of_this_run = tail.lines().rev().take_while(|line| *line != CLUSTER_STARTS);
+        of_this_run.find_map(|line| line.strip_prefix(&begins)).map(str::to_string)
     }
 
     fn end_of_log(&self, rank: usize) -> Option<String> {

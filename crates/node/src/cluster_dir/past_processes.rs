@@ -1,5 +1,6 @@
 //! Past processes of a cluster directory, from the files that they left there.
 
+use super::CLUSTER_STARTS;
 use super::supervised::{LAST_PORTS, LOCK_WORDS};
 use super::{ClusterDir, life_name};
 use crate::config::node_name;
@@ -65,7 +66,8 @@ impl ClusterDir {
         let begins = format!("amcast {}: ", node_name(rank));
         let words = |line: &'_ str| line.strip_prefix(&begins).map(str::to_string);
         // Further lines at an end, as the place of a panic, do not begin with a time.
-        let of_end = tail.lines().rev().take_while(|line| !has_time(line));
+        let of_end =
+            tail.lines().rev().take_while(|line| !has_time(line) && *line != CLUSTER_STARTS);
         of_end.filter_map(words).next()
     }
 }

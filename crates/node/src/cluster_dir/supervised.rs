@@ -7,13 +7,14 @@
 use super::registry::is_foreign;
 use super::transport::lived_in;
 use super::{
-    ClusterDir, ClusterDirError, ClusterRegistry, GatewayAddresses, PastProcesses, Transport, at,
-    check_ours, not_made, private,
+    CLUSTER_STARTS, ClusterDir, ClusterDirError, ClusterRegistry, GatewayAddresses, PastProcesses,
+    Transport, at, check_ours, not_made, private,
 };
 use crate::config::{ClusterFile, node_rank};
 use crate::ports::unique;
 use crate::secret;
 use amcast_core::ClusterShape;
+use amcast_core::limits::REPLICAS_MAX;
 use amcast_memory::{Directory, MemoryError};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -158,7 +159,7 @@ impl SupervisedDir {
 
     /// Removes what belongs to the cluster, and the directory if it was made for it and nothing
     /// else is in it. Every process of the cluster has ended. With `keep_logs` the nodes' logs stay.
-    /// The cluster's durable data stay, with the files that are needed to continue with them.
+    /// The cluster's durable data stay, with the files that are needed to continue with them, and the nodes' logs.
     ///
     /// # Errors
     /// When something cannot be removed.
@@ -169,7 +170,7 @@ impl SupervisedDir {
         ground.remove()?;
         let path = &self.dir.path;
         if self.keeps {
-            clear(path, keep_logs, &[RetainedFiles::Lock, RetainedFiles::Data])?;
+            clear(path, true, &[RetainedFiles::Lock, RetainedFiles::Data])?;
             tracing::info!("{}: keeps its data, for the next start there", path.display());
             return Ok(());
         }
@@ -290,7 +291,21 @@ fn go_on(path: &Path, file: &ClusterFile, kept: &ClusterFile) -> Result<(), Clus
         return Err(another("what another cluster keeps is there".to_string()));
     }
     wait_for_orphans(path)?;
-    clear(path, true, &[RetainedFiles::Lock, RetainedFiles::Data])
+    clear(path, true, &[RetainedFiles::Lock, RetainedFiles::Data])?;
+    divide_logs(path);
+    Ok(())
+}
+
+/// Divides what nodes have said from what they say in this run of their cluster.
+fn divide_logs(path: &Path) {
+    let dir = ClusterDir { path: path.to_path_buf() };
+    for log in (0..REPLICAS_MAX).map(|rank| dir.log(rank)).filter(|log| log.is_file()) {
+        let line = format!("{CLUSTER_STARTS}\n");
+        let written = OpenOptions::new().append(true).open(&log);
+        if let Err(e) = written.and_then(|mut log| log.write_all(line.as_bytes())) {
+            tracing::warn!("{}: {e}", log.display());
+        }
+    }
 }
 
 /// Waits until no node without shared memory lives in `path` any more. They hold a lock while they
@@ -332,7 +347,9 @@ fn take_over(path: &Path) -> Result<(), ClusterDirError> {
         "{}: a cluster that was killed left its files there; they are removed, and a new one starts",
         path.display()
     );
-    clear(path, true, &[RetainedFiles::Lock])
+    clear(path, true, &[RetainedFiles::Lock])?;
+    divide_logs(path);
+    Ok(())
 }
 
 /// Removes the cluster's files, the lock last.

@@ -519,11 +519,19 @@ fn what_a_durable_cluster_keeps_outlasts_it_and_is_gone_on_with_by_itself_alone(
         fs::write(path.join("n0.life"), "3").unwrap();
         fs::write(path.join("n0.sock"), "").unwrap();
         if run == 0 {
+            fs::write(own.dir().log(0), "amcast n0: it ended\n").unwrap();
+            let dir = own.dir().clone();
             own.remove(&net(), false).unwrap();
             let mut names: Vec<_> =
                 fs::read_dir(&path).unwrap().map(|e| e.unwrap().file_name()).collect();
             names.sort();
-            assert_eq!(names, ["cluster.toml", "lock", "n0.data", "n0.life"]);
+            assert_eq!(names, ["cluster.toml", "lock", "n0.data", "n0.life", "n0.log"]);
+            assert_eq!(dir.parting_words(0).as_deref(), Some("it ended"));
+        } else {
+            let said = fs::read_to_string(own.dir().log(0)).unwrap();
+            assert!(said.starts_with("amcast n0: it ended\n"), "{said}");
+            assert_eq!(own.dir().last_words(0), None, "that was of the run before");
+            assert_eq!(own.dir().parting_words(0), None);
         }
     }
     assert_eq!(ClusterDir::kept(&path).unwrap(), Some(durable(7)));
