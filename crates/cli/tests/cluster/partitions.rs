@@ -33,6 +33,10 @@ fn ranges_are_read_in_order_and_move_to_a_spare_shard_and_back() {
     let (code, out, why) = kv(&["scan", "b", "owl", "--limit", "2"]);
     assert_eq!((code, &*out), (Some(0), "bee\t-1\ncat\tCAT"));
     assert!(why.contains("there are more keys than --limit 2: the next one is nut"), "{why}");
+    let (code, out, why) = kv(&["scan", "b", "owl", "--limit", "0"]);
+    assert_eq!((code, &*out), (Some(0), ""));
+    assert!(why.contains("there are more keys than --limit 0: the next one is bee"), "{why}");
+    assert_eq!(kv(&["scan", "c", "c", "--limit", "0"]), (Some(0), "".into(), "".into()));
     let whole = kv(&["scan", "b", "owl", "--limit", "3"]);
     assert_eq!(whole, (Some(0), "bee\t-1\ncat\tCAT\nnut\tNUT".into(), "".into()));
     let found = kv(&["--json", "scan", "o"]).1;

@@ -241,7 +241,7 @@ impl StoreClient {
 
     fn scan(&mut self, from: &str, to: &str, limit: usize) -> Result<(), Failure> {
         // One key more says whether there are more.
-        let asked = if limit == 0 { 0 } else { limit.saturating_add(1).min(i64::MAX as usize) };
+        let asked = limit.saturating_add(1).min(i64::MAX as usize);
         let answer = self.call(&["RANGE", from, to, "LIMIT", &asked.to_string(), "WITHVALUES"])?;
         let Answer::Array(items) = answer else { return Err(strange(&answer)) };
         let pairs = || items.chunks_exact(2).map(|pair| (&pair[0], &pair[1]));
