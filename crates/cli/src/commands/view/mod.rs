@@ -11,9 +11,13 @@ use amcast_lab::commands::sheet::{GENERATOR, sheet_with};
 use maud::{Markup, html};
 use scene::{EventFilter, Scene};
 use std::collections::BTreeSet;
-use std::fs;
-use std::io::Read;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+/// The permissions of a page.
+const FILE_MODE: u32 = 0o600;
 
 /// Within so many bytes a page says what it is.
 const PAGE_HEAD_BYTES: u64 = 1000;
@@ -23,7 +27,7 @@ const PAGE_HEAD_BYTES: u64 = 1000;
 /// A line for each process; its events from left to right, in their order. The history is judged as
 /// `amcast check` does it: where a property does not hold, the messages that show it are drawn and
 /// the wrong events are highlighted. Otherwise the first events are drawn, or those that are asked
-/// for.
+/// for. Only you may read the page, as the history: both have clients' data in them.
 #[derive(clap::Args)]
 pub(super) struct ViewArgs {
     /// A history (JSON lines), or a directory of them
@@ -91,7 +95,7 @@ pub(super) fn run(args: &ViewArgs) -> Result<(), Failure> {
     }
     let title = format!("{}", args.path.display());
     let page = sheet_with(&title, picture::STYLE, &body(&scene, &report));
-    fs::write(&out, page).map_err(|e| {
+    write_private(&out, page.as_bytes()).map_err(|e| {
         Failure::Failed(format!(
             "{}: the page cannot be written ({e}); --out FILE puts it elsewhere",
             out.display()
@@ -100,6 +104,17 @@ pub(super) fn run(args: &ViewArgs) -> Result<(), Failure> {
     let full = out.canonicalize().unwrap_or(out);
     println!("file://{}", full.display());
     Ok(())
+}
+
+/// Writes a file that only its owner may read, as the histories are: the page has clients' data in it.
+fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(path)?;
+    // The one before may have been open to others.
+    if file.metadata()?.is_file() {
+        file.set_permissions(fs::Permissions::from_mode(FILE_MODE))?;
+    }
+    file.write_all(bytes)
 }
 
 /// Whether a page may be written there: nothing is there, or another page.
@@ -163,6 +178,25 @@ fn verdicts(report: &CheckReport) -> Markup {
                     }
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_its_owner_reads_a_page_also_in_place_of_one_that_others_read() {
+        let _limit = amcast_test_policy::time_limit();
+        let path = std::env::temp_dir().join(format!("amcast-page-{}.html", std::process::id()));
+        fs::write(&path, "a page that was there before").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        for text in ["a page", "again"] {
+            write_private(&path, text.as_bytes()).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, FILE_MODE);
+            fs::remove_file(&path).unwrap();
         }
     }
 }
