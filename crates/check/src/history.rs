@@ -279,6 +279,11 @@ impl History {
         self.gaps.missing.get_or_insert_with(|| what.to_string());
     }
 
+    /// The part of the run of which the caller reported first that there are no events, if any.
+    pub fn missing(&self) -> Option<&str> {
+        self.gaps.missing.as_deref()
+    }
+
     /// How many lines or events were read, refused ones included.
     pub fn lines(&self) -> u64 {
         u64::from(self.lines)

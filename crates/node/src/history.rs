@@ -48,6 +48,9 @@ const LIMIT_FILE: &str = "limit";
 /// line, why.
 const STOPPED_FILE: &str = "stopped";
 
+/// The file that names those of all processes, a line each: one that is missing later is missed by its reader.
+const NAMES_FILE: &str = "files";
+
 /// In the line of a process that began with a state from before the history.
 pub(crate) const RESTORED: &str = "\"restored\":true";
 
@@ -95,11 +98,36 @@ pub fn prepare(dir: &Path, limit_bytes: u64) -> io::Result<()> {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
         }
     }
+    // Of a run whose files are gone.
+    match fs::remove_file(dir.join(NAMES_FILE)) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
     let path = dir.join(LIMIT_FILE);
     // It may be there, from a run that recorded nothing.
     let mut options = OpenOptions::new();
     let mut file = options.write(true).create(true).truncate(true).mode(FILE_MODE).open(path)?;
     file.write_all(limit_bytes.to_string().as_bytes())
+}
+
+/// The names of the files that processes began to write in `dir`, whether they are still there or not, in order; none
+/// where the program that wrote them noted none.
+///
+/// # Errors
+/// When that cannot be read.
+pub fn file_names(dir: &Path) -> io::Result<Vec<String>> {
+    match fs::read(dir.join(NAMES_FILE)) {
+        Ok(text) => Ok(String::from_utf8_lossy(&text).lines().map(str::to_string).collect()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(e) => Err(e),
+    }
+}
+
+/// Notes the name of a file that is there, in one write: other processes do the same.
+fn note_name(dir: &Path, name: &str) -> io::Result<()> {
+    let path = dir.join(NAMES_FILE);
+    let mut names = OpenOptions::new().append(true).create(true).mode(FILE_MODE).open(path)?;
+    names.write_all(format!("{name}\n").as_bytes())
 }
 
 /// Makes a directory, if there is none.
@@ -157,6 +185,9 @@ impl HistoryRecorder {
     ) -> io::Result<Self> {
         make(dir)?;
         let HistoryFile { run, path, file, earlier_bytes } = first_free(dir, name)?;
+        if let Err(e) = note_name(dir, &format!("{name}.{run}.jsonl")) {
+            tracing::warn!("{}: {e}; if it goes missing, nothing tells", path.display());
+        }
         let limit = fs::read_to_string(dir.join(LIMIT_FILE)).ok();
         let limit = limit.and_then(|text| text.trim().parse().ok()).unwrap_or(LIMIT_BYTES);
         let state = match stops(dir) {
@@ -377,6 +408,7 @@ mod tests {
         first.event(&TraceEvent::Deliver { t: Time(2), p, m });
         drop(first);
         drop(HistoryRecorder::begin(&dir, "n0", cluster, &[p], Time(3)).unwrap());
+        assert_eq!(file_names(&dir).unwrap(), ["n0.0.jsonl", "n0.1.jsonl"]);
         let read = |run| fs::read_to_string(dir.join(format!("n0.{run}.jsonl"))).unwrap();
         assert_eq!(
             read(0),

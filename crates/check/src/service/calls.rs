@@ -47,7 +47,10 @@ fn moment(h: &History, said: &ServiceEvent, is_return: bool) -> (u64, bool, u32)
 fn lacking(h: &History) -> Option<String> {
     match h.calls.is_empty() {
         true if h.calls_left_out => Some("no calls remain".to_string()),
-        true => Some("the history has no calls".to_string()),
+        true => Some(match h.missing() {
+            Some(missing) => format!("no calls, and no history of {missing}"),
+            None => "the history has no calls".to_string(),
+        }),
         false => h.gaps.of_state().map(|why| format!("{why}, which calls may have read")),
     }
 }

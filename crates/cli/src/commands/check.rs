@@ -1,7 +1,7 @@
 //! `amcast check`: a recorded history against the properties.
 
 use super::histories::HistoryInput;
-use amcast_check::{History, Property, check, expand};
+use amcast_check::{CheckReport, History, Property, check, expand};
 use amcast_lab::commands::Failure;
 use std::path::PathBuf;
 
@@ -49,9 +49,12 @@ pub(super) fn run(args: &CheckArgs) -> Result<(), Failure> {
     if !left_out.is_empty() {
         eprintln!("{left_out}");
     }
+    if let Some(missing) = history.missing() {
+        eprintln!("incomplete: no history of {missing}; what may depend on it is not judged");
+    }
     let report = check(&history, &properties);
     if args.json {
-        println!("{}", report.json());
+        println!("{}", json(&report, history.missing()));
     } else {
         print!("{report}");
         println!("{} messages, {} deliveries", history.messages(), history.deliveries());
@@ -62,9 +65,23 @@ pub(super) fn run(args: &CheckArgs) -> Result<(), Failure> {
     if sound { Ok(()) } else { Err(Failure::Said) }
 }
 
+/// The report as one JSON document, with the parts of the run of which there is no history, if some are known.
+fn json(report: &CheckReport, missing: Option<&str>) -> String {
+    let text = report.json().to_string();
+    match missing {
+        None => text,
+        Some(missing) => {
+            let missing = serde_json::Value::from(missing);
+            format!("{},\"missing\":{missing}}}", text.strip_suffix("}").unwrap_or(&text))
+        }
+    }
+}
+
 /// The properties of this history that are judged by default.
 pub(super) fn usual(history: &History) -> Vec<Property> {
-    let of_calls = if history.calls() > 0 { USUAL_OF_CALLS } else { &[] };
+    // Where something is missing there may have been calls.
+    let of_calls = history.calls() > 0 || history.missing().is_some();
+    let of_calls = if of_calls { USUAL_OF_CALLS } else { &[] };
     [USUAL, of_calls].concat()
 }
 
@@ -119,5 +136,10 @@ mod tests {
         let judged = usual(&history);
         assert!(judged.contains(&Property::Linearizable), "{judged:?}");
         assert!(judged.contains(&Property::ExactlyOnce) && judged.starts_with(USUAL));
+        let mut partial = History::new();
+        partial.lacks("calls-c0.0.jsonl");
+        let report = check(&partial, &usual(&partial)).to_string();
+        let told = "linearizable: no calls, and no history of calls-c0.0.jsonl";
+        assert!(report.contains(told), "{report}");
     }
 }

@@ -2,11 +2,15 @@
 
 use amcast_check::History;
 use amcast_lab::commands::Failure;
+use amcast_node::history::file_names;
 use amcast_node::system::refuses_file;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+
+/// How many missing files are named.
+const NAMED_MAX: usize = 4;
 
 /// A line of one of several files.
 pub(super) struct MergedLine {
@@ -61,6 +65,18 @@ impl HistoryInput {
         }
     }
 
+    /// The files that are missing beside these, in words.
+    fn missing(&self) -> Result<Option<String>, Failure> {
+        match self {
+            Self::File(path) => Ok(others_than(path)),
+            Self::Merged(files, _) => {
+                let dir = files.first().and_then(|file| file.parent()).unwrap_or(Path::new("."));
+                let noted = file_names(dir).map_err(|e| Failure::Misuse(refuses_file(dir, &e)))?;
+                Ok(missing(files, &noted))
+            }
+        }
+    }
+
     /// The history that they are.
     pub(super) fn history(&self) -> Result<History, Failure> {
         let mut history = History::new();
@@ -68,16 +84,21 @@ impl HistoryInput {
             // An error about a line names the file itself.
             history.file(&path.display().to_string());
         }
-        self.each(&mut |name, number, text| {
+        let lost = self.missing()?;
+        let read = self.each(&mut |name, number, text| {
             if let Self::Merged(..) = self {
                 history.file_from(name, number);
             }
             history.push_line(text).map_err(Failure::misuse)
-        })?;
-        match self {
-            Self::File(path) => others_than(path).into_iter().for_each(|of| history.lacks(&of)),
-            Self::Merged(files, _) => missing(files).into_iter().for_each(|of| history.lacks(&of)),
+        });
+        match (&lost, read) {
+            // A line may refer to one in a missing file.
+            (Some(lost), Err(Failure::Misuse(why))) => {
+                return Err(Failure::Misuse(format!("{why}; there is no history of {lost}")));
+            }
+            (_, read) => read?,
         }
+        lost.into_iter().for_each(|of| history.lacks(&of));
         Ok(history)
     }
 }
@@ -100,9 +121,10 @@ fn others_than(path: &Path) -> Option<String> {
     Some(format!("the other processes, whose files are in {}", dir.display()))
 }
 
-/// The first file that a recorded run must have had beside these, and that is not there: one of a node with a lower number,
-/// an earlier one of a process, or what a node sent, where others have such a file.
-fn missing(files: &[PathBuf]) -> Option<String> {
+/// The files that a recorded run must have had beside these, and that are not there, in words: those that its processes
+/// `noted`. In any case the first of these: one of a node with a lower number, an earlier one of a process, or what a node
+/// sent, where others have such a file.
+fn missing(files: &[PathBuf], noted: &[String]) -> Option<String> {
     let known: BTreeSet<(&str, u32)> = files.iter().filter_map(|file| of_recording(file)).collect();
     let number = |of: &str| of.strip_prefix('n').and_then(|n| n.parse::<usize>().ok());
     let node = |of: &str| number(of).is_some();
@@ -115,8 +137,22 @@ fn missing(files: &[PathBuf]) -> Option<String> {
         [earlier, sent, main].into_iter().flatten()
     });
     let first = (0..nodes).map(|n| (format!("n{n}"), 0));
-    let mut lost = first.chain(wanted).filter(|(of, run)| !known.contains(&(of.as_str(), *run)));
-    lost.next().map(|(of, run)| format!("{of}.{run}.jsonl"))
+    let is_lost = |(of, run): &(String, u32)| !known.contains(&(of.as_str(), *run));
+    let noted = noted.iter().filter_map(|name| of_recording(Path::new(name)));
+    let mut lost: Vec<_> = noted.map(|(of, run)| (of.to_string(), run)).filter(is_lost).collect();
+    if lost.is_empty() {
+        lost.extend(first.chain(wanted).find(is_lost));
+    }
+    let more = lost.len().saturating_sub(NAMED_MAX);
+    let name = |(of, run): &(String, u32)| format!("{of}.{run}.jsonl");
+    let mut named = lost.iter().take(NAMED_MAX).map(name).collect::<Vec<_>>().join(", ");
+    if more > 0 {
+        named += &format!(" and {more} more files");
+    }
+    if lost.iter().any(|(of, _)| of.starts_with("calls-")) {
+        named += " (calls-*: what clients called at one gateway)";
+    }
+    (!lost.is_empty()).then_some(named)
 }
 
 /// The lines of all files in order of time: processes first, the end last. Lines of one file stay
@@ -229,10 +265,12 @@ mod tests {
 
     #[test]
     fn the_file_that_a_recorded_run_lacks_is_named() {
-        let named = |names: &[&str]| {
+        let of = |names: &[&str], noted: &[&str]| {
             let files: Vec<PathBuf> = names.iter().map(|name| Path::new("d").join(name)).collect();
-            missing(&files)
+            let noted: Vec<String> = noted.iter().map(|name| name.to_string()).collect();
+            missing(&files, &noted)
         };
+        let named = |names: &[&str]| of(names, &[]);
         let whole = ["n0.0.jsonl", "n0-sent.0.jsonl", "n1.0.jsonl", "n1-sent.0.jsonl"];
         assert_eq!(named(&whole), None);
         assert_eq!(named(&whole[..3]).as_deref(), Some("n1-sent.0.jsonl"));
@@ -241,6 +279,14 @@ mod tests {
         assert_eq!(named(&["n0.0.jsonl", "n0.2.jsonl"]).as_deref(), Some("n0.1.jsonl"));
         assert_eq!(named(&["n0.0.jsonl", "n2.0.jsonl"]).as_deref(), Some("n1.0.jsonl"));
         assert_eq!(named(&["a.jsonl", "run-7.jsonl", "b.1.jsonl"]), None);
+        let noted = ["n0.0.jsonl", "calls-c0.0.jsonl", "notes.txt", "n0.0.jso"];
+        assert_eq!(of(&noted[..2], &noted), None);
+        let calls = of(&noted[..1], &noted).unwrap();
+        assert_eq!(calls, "calls-c0.0.jsonl (calls-*: what clients called at one gateway)");
+        let many: Vec<String> = (0..6).map(|n| format!("n{n}.0.jsonl")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let lost = of(&[], &many).unwrap();
+        assert_eq!(lost, "n0.0.jsonl, n1.0.jsonl, n2.0.jsonl, n3.0.jsonl and 2 more files");
         assert_eq!(others_than(Path::new("run.jsonl")), None);
         let one = others_than(Path::new("d/n0.0.jsonl")).unwrap();
         assert!(one.contains("the other processes") && one.ends_with(" d"), "{one}");
