@@ -5,7 +5,7 @@ use super::listening::{Addresses, OpenPorts, address, given, ports_before};
 use super::log_output::{self, LogOutput};
 use super::notify::ServiceNotifier;
 use super::registration::NodeRegistration;
-use super::up::servable;
+use super::up::{check_record_outside, servable};
 use super::{Failure, entry, warn_if_others_read};
 use amcast_core::{Config, Entry};
 use amcast_log::StoreAndLog;
@@ -342,6 +342,10 @@ fn check_place(
 ) -> Result<(), Failure> {
     dir.check_files(Some(rank))?;
     dir.check_not_elsewhere(file, &args.config, rank..rank + 1)?;
+    // Without `data` the directory is that of the cluster's file, which may have other files in it.
+    if let (Some(record), Some(data)) = (&file.record, &file.data) {
+        check_record_outside("record =", record, data)?;
+    }
     if dir.has_lived(rank) { Ok(()) } else { file.check_log_room().map_err(Failure::misuse) }
 }
 

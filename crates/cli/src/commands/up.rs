@@ -340,14 +340,7 @@ pub(super) fn run(args: UpArgs) -> Result<(), Failure> {
 /// `goes_on` with data that no history has.
 fn prepare_record(file: &ClusterFile, data: Option<&Path>, goes_on: bool) -> Result<(), Failure> {
     let Some(dir) = &file.record else { return Ok(()) };
-    // A directory with something else in it is refused at the next start.
-    if let Some(data) = data.filter(|data| resolved(dir).starts_with(resolved(data))) {
-        return Err(Failure::Misuse(format!(
-            "--record {}: is in {}, the directory of the cluster itself; give one outside of it",
-            dir.display(),
-            data.display()
-        )));
-    }
+    data.map_or(Ok(()), |data| check_record_outside("--record", dir, data))?;
     if goes_on {
         tracing::warn!(
             "the cluster has data from before: the history in {} begins with them, and `amcast check` does not \
@@ -360,6 +353,19 @@ fn prepare_record(file: &ClusterFile, data: Option<&Path>, goes_on: bool) -> Res
         std::io::ErrorKind::AlreadyExists => Failure::misuse(format!("{}: {e}", dir.display())),
         _ => Failure::Failed(format!("--record {}", refuses_file(dir, &e))),
     })
+}
+
+/// Checks that histories, which `what` has recorded in `dir`, are not recorded in the cluster's own directory: one with
+/// something else in it is refused at the next start.
+pub(super) fn check_record_outside(what: &str, dir: &Path, data: &Path) -> Result<(), Failure> {
+    if !resolved(dir).starts_with(resolved(data)) {
+        return Ok(());
+    }
+    Err(Failure::Misuse(format!(
+        "{what} {}: is in {}, the directory of the cluster itself; give one outside of it",
+        dir.display(),
+        data.display()
+    )))
 }
 
 /// Says so where data were given a directory and are in memory, or the usual directory has data of another cluster.

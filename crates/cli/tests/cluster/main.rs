@@ -177,7 +177,14 @@ fn what_is_misused_exits_with_2_and_says_what_to_do() {
     let path = unique("wrong.toml");
     std::fs::write(&path, "shards = 3\nshard_count = 4\n").unwrap();
     let file = path.display().to_string();
-    let cases: [(&[&str], &str); 16] = [
+    let (nested, data) = (unique("nested.toml"), unique("nested"));
+    std::fs::write(&nested, format!("data = {data:?}\nrecord = {:?}\n", data.join("h"))).unwrap();
+    let within = nested.display().to_string();
+    let cases: [(&[&str], &str); 20] = [
+        (&["node", "--config", &within, "--name", "n0"], "the directory of the cluster itself"),
+        (&["up", "--config", &within], "the directory of the cluster itself"),
+        (&["config", "check", "/dev/zero"], "it is a device or a socket; give a file"),
+        (&["up", "--config", "/dev/zero"], "it is a device or a socket; give a file"),
         (&["up", "--redis-port", "7", "--http-port", "7"], "ports.redis and ports.http are both 7"),
         (
             &["up", "--data", "/nonexistent/a/b"],
@@ -207,4 +214,7 @@ fn what_is_misused_exits_with_2_and_says_what_to_do() {
         assert!(errors(&output).contains(says), "{args:?}: {}", errors(&output));
     }
     std::fs::remove_file(&path).unwrap();
+    std::fs::remove_file(&nested).unwrap();
+    // A node makes it for its log.
+    std::fs::remove_dir_all(&data).unwrap();
 }
