@@ -56,7 +56,8 @@ const PLACES_SPARE: usize = 4;
 ///
 /// Each node is a process of its own and hosts one replica of every shard; a node that dies is
 /// started again; one that has died 20 times in a row within a second of its start, every 30 seconds.
-/// When all serve, one line on standard output says where. Every node serves Redis clients, too: `amcast status`
+/// When all serve, or a majority does and 5 s later the others still do not, one line on standard output says where;
+/// warnings name the nodes that are missing, and those that come later. Every node serves Redis clients, too: `amcast status`
 /// names the ports.
 ///
 /// An acknowledged write is on the disks of a majority of the nodes, synced: it survives the kill of
@@ -509,7 +510,8 @@ impl UpPlan<'_> {
             together: orders_all(entry(&file.protocol)?, config),
             goes_on: self.goes_on,
         };
-        if readiness.wait(stop)? {
+        let mut late = readiness.wait(stop)?;
+        if late.is_some() {
             // Its probe was a command, too.
             watch.begin_workload();
             let gateways = listening.gateways();
@@ -519,6 +521,7 @@ impl UpPlan<'_> {
         let mut told = Vec::new();
         while !stop.load(Ordering::Relaxed) {
             tell_lost(&watch, &file.protocol, &mut told);
+            late.iter_mut().for_each(|late| late.tell_arrived(&watch));
             if !gateway.is_serving() || !listening.is_serving() {
                 return Err(Failure::Failed("a thread that serves clients has failed".to_string()));
             }

@@ -11,6 +11,7 @@ mod harness;
 mod interrupted;
 mod large_answers;
 mod large_commands;
+mod late;
 mod operating;
 mod partitions;
 mod replaced;

@@ -1,10 +1,12 @@
-//! The condition under which a starting cluster serves: all its nodes do, or, where it continues
-//! with data on disks, a majority of them.
+//! The condition under which a starting cluster serves: all its nodes do, or a majority of them does and the others
+//! were given some seconds more.
 
 use amcast::client::Connection;
 use amcast_kv::status::ServerStatus;
 use amcast_lab::commands::Failure;
 use amcast_node::cluster_dir::ClusterDir;
+use amcast_node::config::node_rank;
+use amcast_node::control::NodeStatus;
 use amcast_node::service::ClusterWatch;
 use amcast_node::supervisor::{NodeProcess, Supervisor};
 use std::net::SocketAddr;
@@ -13,6 +15,12 @@ use std::time::{Duration, Instant};
 
 /// How long a cluster may take until it serves.
 const START_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long the other nodes may take once a majority of them serves.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// How often it is looked for nodes that come late.
+const LOOK_FOR_LATE_EVERY: Duration = Duration::from_millis(500);
 
 /// When a line names the nodes that the cluster waits for, and how often from then on.
 const SAY_AFTER: Duration = Duration::from_secs(5);
@@ -35,33 +43,38 @@ pub(super) struct Readiness<'a> {
     /// Whether a command may go to several shards.
     pub(super) together: bool,
     /// The cluster continues with data on disks. One of them that is damaged must not keep the others
-    /// from clients: a majority of the nodes is enough then. A new cluster has nothing that could be
+    /// from clients: nobody waits for its node then. A new cluster has nothing that could be
     /// damaged, and an error that keeps its node from starting is reported at once.
     pub(super) goes_on: bool,
 }
 
 impl Readiness<'_> {
-    /// Waits until the cluster serves and a write over all shards went through. False if `stop` was
-    /// set before.
+    /// Waits until the cluster serves and a write over all shards went through. The nodes that it serves without, or
+    /// nothing if `stop` was set before.
     ///
     /// # Errors
     /// When that takes too long, or nodes end again and again.
-    pub(super) fn wait(&self, stop: &AtomicBool) -> Result<bool, Failure> {
+    pub(super) fn wait(&self, stop: &AtomicBool) -> Result<Option<LateNodes>, Failure> {
         let begun = Instant::now();
         let mut say_at = begun + SAY_AFTER;
+        // Since when a majority serves.
+        let mut serves_since: Option<Instant> = None;
         loop {
             if stop.load(Ordering::Relaxed) {
-                return Ok(false);
+                return Ok(None);
             }
             let lives = self.nodes.lives();
             let failing: Vec<&NodeProcess> =
                 lives.iter().filter(|life| life.starts > STARTS_MAX).collect();
             let is_late = begun.elapsed() >= START_PATIENCE;
-            let enough = self.goes_on && (is_late || !failing.is_empty());
-            let ready = if enough { self.watch.ready() } else { self.watch.all_ready() };
+            let serves = self.watch.ready();
+            serves_since = serves_since.or_else(|| Some(Instant::now())).filter(|_| serves.is_ok());
+            let is_patient = serves_since.is_none_or(|since| since.elapsed() < GRACE);
+            let is_damaged = self.goes_on && !failing.is_empty();
+            let waits_for_all = is_patient && !is_damaged;
+            let ready = if waits_for_all { self.watch.all_ready() } else { serves };
             let Err(why) = ready.and_then(|()| self.probe()) else {
-                self.tell_missing();
-                return Ok(true);
+                return Ok(Some(self.tell_missing()));
             };
             let quorum = self.watch.cluster().quorum();
             let bearable = if self.goes_on { lives.len().saturating_sub(quorum) } else { 0 };
@@ -72,7 +85,8 @@ impl Readiness<'_> {
                 let why = format!("the cluster does not serve after {START_PATIENCE:?}: {why}");
                 return Err(Failure::Failed(why));
             }
-            if Instant::now() >= say_at {
+            // While a majority serves, the wait for the others is short.
+            if Instant::now() >= say_at && !(is_patient && serves_since.is_some()) {
                 say_at += SAY_EVERY;
                 self.tell_awaited(&why);
             }
@@ -89,13 +103,16 @@ impl Readiness<'_> {
     }
 
     /// Says which nodes the cluster serves without.
-    fn tell_missing(&self) {
-        for (name, why) in self.missing() {
+    fn tell_missing(&self) -> LateNodes {
+        let missing = self.missing();
+        for (name, why) in &missing {
             tracing::warn!(
-                "the cluster serves without {name}, and may do without few others until {name} is back, \
-                 which is tried again and again ({why})"
+                "the cluster serves without {name}, and may do without few others until {name} is there, \
+                 which is waited for ({why})"
             );
         }
+        let names = missing.into_iter().map(|(name, _)| name).collect();
+        LateNodes { names, look_at: Instant::now() + LOOK_FOR_LATE_EVERY }
     }
 
     /// The nodes that are not ready, and why.
@@ -138,6 +155,38 @@ impl Readiness<'_> {
     }
 }
 
+/// The nodes that were not ready when the cluster began to serve.
+pub(super) struct LateNodes {
+    names: Vec<String>,
+    look_at: Instant,
+}
+
+impl LateNodes {
+    /// Says which of them have become ready by now.
+    pub(super) fn tell_arrived(&mut self, watch: &ClusterWatch) {
+        if self.names.is_empty() || Instant::now() < self.look_at {
+            return;
+        }
+        self.look_at = Instant::now() + LOOK_FOR_LATE_EVERY;
+        for name in self.arrived(&watch.nodes()) {
+            let still = match &self.names[..] {
+                [] => "no other is missing".to_string(),
+                names => format!("still missing: {}", names.join(", ")),
+            };
+            tracing::warn!("{name} serves now, too; {still}");
+        }
+    }
+
+    /// Takes out those that have become ready, by what the nodes said last.
+    fn arrived(&mut self, said: &[Option<NodeStatus>]) -> Vec<String> {
+        let is_ready = |name: &String| {
+            let said = node_rank(name).and_then(|rank| said.get(rank)?.as_ref());
+            said.is_some_and(|node| node.ready)
+        };
+        self.names.extract_if(.., |name| is_ready(name)).collect()
+    }
+}
+
 /// That these nodes end whenever they are started.
 fn cannot_start(failing: &[&NodeProcess]) -> String {
     let told = |life: &&NodeProcess| {
@@ -146,4 +195,22 @@ fn cannot_start(failing: &[&NodeProcess]) -> String {
     };
     let told: Vec<String> = failing.iter().map(told).collect();
     format!("{}; see above", told.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_node_is_said_once_when_it_is_ready() {
+        let _limit = amcast_test_policy::time_limit();
+        let names = ["n0", "n2"].map(str::to_string).to_vec();
+        let mut late = LateNodes { names, look_at: Instant::now() };
+        let node = |ready| Some(NodeStatus { ready, ..NodeStatus::default() });
+        assert!(late.arrived(&[None, node(true), node(false)]).is_empty());
+        assert_eq!(late.arrived(&[None, node(true), node(true)]), ["n2"]);
+        assert!(late.arrived(&[None, node(true), node(true)]).is_empty());
+        assert_eq!(late.arrived(&[node(true), None, node(true)]), ["n0"]);
+        assert!(late.names.is_empty());
+    }
 }
