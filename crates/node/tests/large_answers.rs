@@ -345,3 +345,50 @@ fn the_place_of_a_client_that_is_cut_off_is_free_after_a_second_and_its_turn_at_
     assert!(begun.elapsed() >= Duration::from_millis(700), "the nodes are still at work");
     backend.await_just(9);
 }
+
+#[test]
+fn a_client_that_stops_reading_does_not_hold_up_the_large_answers_of_others() {
+    let _limit = amcast_test_policy::time_limit();
+    let gateway = KeptGateway::start();
+    let (backend, large) = (&gateway.backend, 10 << 20);
+    let mut hog = gateway.client_with(b"LRANGE a 0 -1\r\n");
+    backend.await_just(1);
+    backend.answer(1, 10);
+    read_value(&mut hog, 10);
+    hog.get_mut().write_all(&b"LRANGE a 0 -1\r\n".repeat(5)).unwrap();
+    backend.await_just(5);
+    backend.refuse_size(5);
+    backend.await_just(1);
+    backend.answer(1, large);
+    read_value(&mut hog, large);
+    // There is room for three, and the fourth one waits: then the client stops reading.
+    backend.await_just(3);
+    backend.answer(3, large);
+    std::thread::sleep(A_WHILE);
+    let mut other = gateway.client();
+    backend.await_just(1);
+    backend.refuse_size(1);
+    backend.await_just(1);
+    assert_eq!(backend.want_small(), [false], "it has a place now");
+    backend.answer(1, 1 << 20);
+    read_value(&mut other, 1 << 20);
+    (0..3).for_each(|_| read_value(&mut hog, large));
+    backend.await_just(1);
+    backend.answer(1, large);
+    read_value(&mut hog, large);
+}
+
+#[test]
+fn reads_behind_writes_on_a_new_connection_tell_how_large_answers_are_first() {
+    let _limit = amcast_test_policy::time_limit();
+    let gateway = KeptGateway::start();
+    let backend = &gateway.backend;
+    let mut client = gateway.client_with(&b"APPEND a x\r\nGET a\r\n".repeat(8));
+    // The first read waits for the write in front of it, and all others for the read.
+    backend.await_just(1);
+    backend.answer(1, 10);
+    backend.await_just(1);
+    assert_eq!(backend.want_small(), [true]);
+    backend.answer(1, 10);
+    (0..2).for_each(|_| read_value(&mut client, 10));
+}

@@ -102,7 +102,12 @@ impl<B: Backend> RedisConnection<B> {
                 self.take_free_place(&mut pending);
             }
             Some(size) => {
-                if !self.admits(&pending) || !self.has_answer_place(&mut pending, size, cx) {
+                if !self.admits(&pending) {
+                    // Nobody may wait in line behind a turn that is not asked for.
+                    pending.turn = None;
+                    return Err(pending);
+                }
+                if !self.has_answer_place(&mut pending, size, cx) {
                     return Err(pending);
                 }
             }

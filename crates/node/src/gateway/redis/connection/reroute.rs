@@ -36,14 +36,14 @@ impl<B: Backend> RedisConnection<B> {
     pub(super) fn send_refused(&mut self, cx: &mut Context<'_>, now: ClockReading) -> bool {
         // The one that waits behind them must not keep a place for which they wait.
         self.next.pending.iter_mut().for_each(|pending| pending.turn = None);
-        if self.refused.drains && self.pipeline.len() > 0 {
+        let drains = self.refused.drains && self.pipeline.len() > 0;
+        if drains || !self.is_being_read() {
+            // Nobody may wait in line behind a turn that is not asked for.
+            self.expected.turns.refused = None;
+            self.input.held_back |= !drains;
             return false;
         }
         self.refused.drains = false;
-        if !self.is_being_read() {
-            self.input.held_back = true;
-            return false;
-        }
         // A later command may wait to be sent: its bytes are put aside.
         let waiting = std::mem::take(&mut self.next.body);
         let mut at = 0;
