@@ -392,3 +392,22 @@ fn reads_behind_writes_on_a_new_connection_tell_how_large_answers_are_first() {
     backend.answer(1, 10);
     (0..2).for_each(|_| read_value(&mut client, 10));
 }
+
+#[test]
+fn reads_for_which_a_batch_had_no_room_are_sent_again_as_small_ones() {
+    let _limit = amcast_test_policy::time_limit();
+    let gateway = KeptGateway::start();
+    let backend = &gateway.backend;
+    let mut client = gateway.client();
+    backend.await_just(1);
+    backend.answer(1, 10);
+    read_value(&mut client, 10);
+    client.get_mut().write_all(&b"GET a\r\n".repeat(4)).unwrap();
+    backend.await_just(1);
+    backend.answer_some_of(2, 4);
+    (0..2).for_each(|_| read_value(&mut client, 10));
+    backend.await_just(2);
+    assert_eq!(backend.want_small(), [true; 2], "each of them may be small");
+    backend.answer(2, 10);
+    (0..2).for_each(|_| read_value(&mut client, 10));
+}

@@ -23,7 +23,7 @@ const ROOM_BYTES: u64 = 16_000_000;
 const OPTIONS: [&str; 6] = ["--protocol", "multi-ring", "--shards", "2", "--workers", "0"];
 
 /// Memory is taken as it is needed, and not reserved for each thread.
-const PLAIN_MEMORY: [&str; 2] = ["env", "MALLOC_ARENA_MAX=1"];
+const PLAIN_MEMORY: [&str; 2] = ["env", "MIMALLOC_DISALLOW_ARENA_ALLOC=1"];
 
 fn skip(words: &[&str], paths: &[&Path]) -> (Option<i32>, String) {
     let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
@@ -49,7 +49,7 @@ fn size_of(os_pid: u32) -> u64 {
 /// A cluster whose processes may have so many bytes.
 fn up_within(limit: &str, data: &Path) -> Command {
     let mut up = ends_with_us("env");
-    up.args(["MALLOC_ARENA_MAX=1", "prlimit", limit, AMCAST, "up"]);
+    up.args(["MIMALLOC_DISALLOW_ARENA_ALLOC=1", "prlimit", limit, AMCAST, "up"]);
     up.args(["--redis-port", "0", "--log-port", "0", "--http-port", "0", "--data"]).arg(data);
     up.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     up

@@ -137,11 +137,18 @@ impl<B: Backend> RedisConnection<B> {
 
     /// Puts the answers to the commands of a batch into their places; an error may be that of all.
     fn place_batch(&mut self, low: u32, outcome: Outcome, answer: &[u8]) {
+        let mut has_answers = false;
         for (outcome, answer) in batch::answers(answer).into_iter().flatten() {
             let Some((at, _)) = self.next_open(low) else { return };
-            match self.oversize(answer) {
+            // Behind other answers there may have been too little room for a small one, too.
+            let refused = match has_answers {
+                true => size_refusal::of_refusal(answer),
+                false => self.oversize(answer),
+            };
+            match refused {
                 Some(args) => self.refuse_slot(at, args.to_vec()),
                 None => {
+                    has_answers = true;
                     self.learn_size(outcome, answer.len());
                     self.place_one(at, outcome, Cow::Borrowed(answer));
                 }
