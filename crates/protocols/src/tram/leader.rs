@@ -417,6 +417,7 @@ impl TramReplica {
             return false;
         }
         let ring = *self.leader().log.ring();
+        let client = self.client_of(record);
         let twice = self.mutants.is(TramMutant::TakesUpTwice) && record.msg.seq.is_multiple_of(5);
         let ReplicaPhase::Leader(leader) = &mut self.phase else { return false };
         let start = ring.start(leader.end, lines);
@@ -442,8 +443,9 @@ impl TramReplica {
             out.mark("tram-buffer-moved");
             return false;
         }
+        let line = &log[ring.at(start) as usize];
         if let Some(exchange) = &mut self.exchange
-            && !exchange.take_up(record, &log[ring.at(start) as usize], &mut leader.clock)
+            && !exchange.take_up(record, client, line, &mut leader.clock)
         {
             self.refuse(source, "a timestamp that no clock reaches", out);
             return false;

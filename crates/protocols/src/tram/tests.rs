@@ -1,7 +1,7 @@
 //! TRAM on a memory that is immediate: what each part does, without chance or time. The simulator
 //! judges it under faults.
 
-use super::Tram;
+use super::{RamCast, Tram};
 use alloc::collections::VecDeque;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -19,6 +19,7 @@ use core::cell::Cell;
 mod changed;
 mod late;
 mod moved;
+mod ramcast;
 mod returned;
 mod told;
 
@@ -61,6 +62,7 @@ struct TramProcess {
     /// Of each of them.
     positions: Vec<u64>,
     marks: Vec<&'static str>,
+    malformed: Vec<(Pid, &'static str)>,
     up: bool,
     incarnation: u32,
     needs: u64,
@@ -81,6 +83,7 @@ enum TramReply {
 }
 
 struct TramWorld {
+    entry: &'static dyn Entry,
     config: Config,
     now: Time,
     processes: Vec<TramProcess>,
@@ -95,6 +98,15 @@ struct TramWorld {
 
 impl TramWorld {
     fn new(groups: usize, replicas: usize, overlay: &str, set: &[(&str, &str)]) -> Self {
+        Self::of(&Tram, (groups, replicas), overlay, set)
+    }
+
+    fn of(
+        entry: &'static dyn Entry,
+        (groups, replicas): (usize, usize),
+        overlay: &str,
+        set: &[(&str, &str)],
+    ) -> Self {
         let mut raw = RawConfig {
             groups,
             replicas,
@@ -108,9 +120,11 @@ impl TramWorld {
         for (k, v) in set {
             raw.set.insert((*k).to_string(), (*v).to_string());
         }
-        let config = raw.check(Tram.about().params).unwrap();
-        let processes = config.cluster().pids().map(|p| TramProcess::new(&config, p, 0)).collect();
+        let config = raw.check(entry.about().params).unwrap();
+        let process = |p| TramProcess::new(entry, &config, p, 0);
+        let processes = config.cluster().pids().map(process).collect();
         let mut world = Self {
+            entry,
             config,
             now: Time::ZERO,
             processes,
@@ -145,6 +159,7 @@ impl TramWorld {
                 p.inbox.push_back(TramAnswer::Applied(d.position));
             }
             Output::Note(Note::Mark(name)) => p.marks.push(name),
+            Output::Note(Note::Malformed(from, what)) => p.malformed.push((from, what)),
             Output::Medium(asked) => self.memory(i, asked),
             Output::Event(ProtocolEvent::NeedsState { position, .. }) => {
                 self.give_state(i, position);
@@ -297,7 +312,7 @@ impl TramWorld {
 
     fn restart(&mut self, p: Pid) {
         let incarnation = self.processes[p.index()].incarnation + 1;
-        self.processes[p.index()] = TramProcess::new(&self.config, p, incarnation);
+        self.processes[p.index()] = TramProcess::new(self.entry, &self.config, p, incarnation);
         for other in &mut self.processes {
             other.inbox.push_back(TramAnswer::Fresh(p, incarnation));
         }
@@ -323,8 +338,8 @@ impl TramWorld {
 }
 
 impl TramProcess {
-    fn new(config: &Config, p: Pid, incarnation: u32) -> Self {
-        let ProtocolProcess::Memory(protocol, regions) = Tram.build(p, config).unwrap() else {
+    fn new(entry: &dyn Entry, config: &Config, p: Pid, incarnation: u32) -> Self {
+        let ProtocolProcess::Memory(protocol, regions) = entry.build(p, config).unwrap() else {
             unreachable!("TRAM is on memory")
         };
         Self {
@@ -335,6 +350,7 @@ impl TramProcess {
             delivered: Vec::new(),
             positions: Vec::new(),
             marks: Vec::new(),
+            malformed: Vec::new(),
             up: true,
             incarnation,
             needs: 0,

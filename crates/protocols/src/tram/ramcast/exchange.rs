@@ -6,11 +6,12 @@
 //! once the other group has them in its decided log, as told by *any* of its replicas.
 
 use super::RamCastMutant;
-use super::order::{ClientPlace, TimestampOrder};
+use super::order::{ClientPlace, MessageArrival, TimestampOrder};
 use crate::mutant::Mutants;
 use crate::tram::layout::Layout;
 use crate::tram::leader::PARENT_EPOCH;
 use crate::tram::log_region::LogView;
+use crate::tram::params;
 use crate::tram::progress::LogProgress;
 use crate::tram::replica::{BufferCursor, ReplicaPhase, TramReplica, take_up};
 use crate::tram::ring::{RecordRing, RingRecord, RingRecordKind, lines_of};
@@ -22,6 +23,7 @@ use amcast_core::memory::{
     CacheLine, LINE_WORDS, LineStamp, Memory, MemoryOutput, RegionWindow, WriteSource,
 };
 use amcast_core::parameters::SUSPECT;
+use amcast_core::step::Note;
 use amcast_core::{
     Config, Gid, GroupSet, MsgId, Outbox, Pid, ProtocolEvent, Role, Span, Time, messages,
 };
@@ -41,6 +43,9 @@ const FROM_GROUP: u16 = 1 << 15;
 
 /// The largest timestamp that is believed: no clock gets there by counting, and none can overflow from there.
 pub(super) const TIMESTAMP_MAX: u64 = 1 << 56;
+
+/// In place of a proposal's timestamp, which is none: this group does not order the message, or has done so.
+const REFUSAL: u64 = 0;
 
 /// The source of a record that a leader made itself.
 const FROM_SELF: u16 = FROM_GROUP - 1;
@@ -163,6 +168,8 @@ impl OutgoingProposal {
 impl TimestampExchange {
     pub(super) fn new(group: Gid, config: &Config, mutants: Mutants<RamCastMutant>) -> Self {
         let cluster = config.cluster();
+        // A message takes a line at least.
+        let early_max = config.get(&params::HM_LINES) as usize;
         let stream = |_| ProposalStream {
             items: VecDeque::new(),
             end: 0,
@@ -172,7 +179,7 @@ impl TimestampExchange {
         Self {
             group,
             mutants,
-            order: TimestampOrder::new(group, cluster.clients(), mutants),
+            order: TimestampOrder::new(group, (cluster.clients(), early_max), mutants),
             streams: (0..cluster.groups()).map(stream).collect(),
             mark: None,
             blocked: None,
@@ -197,10 +204,12 @@ impl TimestampExchange {
     pub(crate) fn take_up(
         &mut self,
         record: &RingRecord,
+        client: usize,
         line: &CacheLine,
         clock: &mut u64,
     ) -> bool {
-        if record.kind != RingRecordKind::Message && line.word(THEIR_WORD) > TIMESTAMP_MAX {
+        let theirs = line.word(THEIR_WORD);
+        if record.kind != RingRecordKind::Message && theirs > TIMESTAMP_MAX {
             return false;
         }
         stamp(line, record.kind, clock, self.stands_still());
@@ -214,8 +223,9 @@ impl TimestampExchange {
         if let Some(from) = source_of(record.source)
             && record.kind == RingRecordKind::Proposal
             && record.dst.contains(self.group)
+            && theirs != REFUSAL
         {
-            self.order.proposed_ahead(record.msg, from, line.word(THEIR_WORD));
+            self.order.proposed_ahead((record.msg, client), from, theirs);
         }
         true
     }
@@ -287,8 +297,14 @@ impl TimestampExchange {
         reader.is_empty() && self.order.clock() <= TIMESTAMP_MAX
     }
 
-    /// A record of the decided log.
-    fn consume(&mut self, record: &RingRecord, bytes: &[u8], place: ClientPlace, hm: &RecordRing) {
+    /// A record of the decided log. Says if it is one of a client whose numbers do not grow.
+    fn consume(
+        &mut self,
+        record: &RingRecord,
+        bytes: &[u8],
+        place: ClientPlace,
+        hm: &RecordRing,
+    ) -> bool {
         let word = |i: usize| {
             let at = bytes.get(i * 8..i * 8 + 8).and_then(|b| b.first_chunk());
             at.map_or(0, |eight| u64::from_le_bytes(*eight))
@@ -298,15 +314,26 @@ impl TimestampExchange {
         match record.kind {
             RingRecordKind::Message | RingRecordKind::Whole => {
                 let payload = bytes.get(FRAME_BYTES..).unwrap_or(&[]);
-                if self.order.arrive(msg, dst, own, place, payload) {
-                    self.propose((msg, dst), (record.lease, own), None, hm);
+                match self.order.arrive(msg, dst, own, place, payload) {
+                    MessageArrival::New => {
+                        self.propose((msg, dst), (record.lease, own), None, hm);
+                    }
+                    MessageArrival::Known => {}
+                    // Who waits for it is told. What a client repeats is answered to nobody: nobody may wait.
+                    MessageArrival::Refused => match source_of(record.source) {
+                        Some(from) => self.send_to(from, (msg, dst), (record.lease, REFUSAL), hm),
+                        None => return true,
+                    },
                 }
             }
             RingRecordKind::Proposal => {
                 if let Some(from) = source_of(record.source)
                     && dst.contains(self.group)
                 {
-                    self.order.proposed(msg, from, theirs);
+                    match theirs {
+                        REFUSAL => self.order.refused(msg, from),
+                        _ => self.order.proposed((msg, place.client), from, theirs),
+                    }
                 }
             }
             RingRecordKind::PassWhole => {
@@ -319,6 +346,21 @@ impl TimestampExchange {
             RingRecordKind::Overlay | RingRecordKind::Rejoin => {}
             RingRecordKind::Pad | RingRecordKind::State => {}
         }
+        false
+    }
+
+    /// A record of one line for another group.
+    fn send_to(
+        &mut self,
+        to: Gid,
+        (msg, dst): (MsgId, GroupSet),
+        (lease, timestamp): (u32, u64),
+        hm: &RecordRing,
+    ) {
+        if let Some(stream) = self.streams.get_mut(to.index()) {
+            let begin = stream.end;
+            stream.push(OutgoingProposal { begin, msg, dst, lease, timestamp, whole: None }, hm);
+        }
     }
 
     /// A decided record, of a message that begins at `start` in its client's buffer.
@@ -329,9 +371,9 @@ impl TimestampExchange {
         bytes: &[u8],
         start: Option<u64>,
         hm: &RecordRing,
-    ) {
+    ) -> bool {
         let place = ClientPlace { client: 0, lease: record.lease, start };
-        self.consume(record, bytes, place, hm);
+        self.consume(record, bytes, place, hm)
     }
 
     /// Writes to one replica of another group.
@@ -378,9 +420,8 @@ impl TimestampExchange {
                 continue;
             }
             let whole = whole.map(<[u8]>::to_vec);
-            let item = OutgoingProposal { begin: stream.end, msg, dst, lease, timestamp, whole };
-            stream.end = hm.after(stream.end, item.lines());
-            stream.items.push_back(item);
+            let begin = stream.end;
+            stream.push(OutgoingProposal { begin, msg, dst, lease, timestamp, whole }, hm);
         }
     }
 }
@@ -389,6 +430,11 @@ impl ProposalStream {
     /// Where the first record lies that was not taken over.
     fn first(&self) -> u64 {
         self.items.front().map_or(self.end, |item| item.begin)
+    }
+
+    fn push(&mut self, item: OutgoingProposal, hm: &RecordRing) {
+        self.end = hm.after(self.end, item.lines());
+        self.items.push_back(item);
     }
 
     /// The other group has taken over its buffer up to here.
@@ -477,12 +523,10 @@ impl TramReplica {
                     out.event(ProtocolEvent::Part(record.msg));
                 }
                 let place = self.take_place(pos, &record);
-                exchange.consume(
-                    &record,
-                    &bytes,
-                    place,
-                    &self.layout.proposals(self.place.group, 0),
-                );
+                let hm = self.layout.proposals(self.place.group, 0);
+                if exchange.consume(&record, &bytes, place, &hm) {
+                    out.note(Note::Malformed(record.msg.sender, "a number that does not grow"));
+                }
                 self.progress.delivered = exchange.deliver(self.progress.delivered, out);
             }
         }
@@ -497,16 +541,20 @@ impl TramReplica {
             let parent = self.layout.clients();
             take_up(&self.layout, &mut self.buffers.sources, record, parent);
         }
-        let cluster = self.config.cluster();
-        let sender = record.msg.sender;
-        let client = match cluster.has(sender).then(|| cluster.role(sender)) {
-            Some(Role::Client { client }) => usize::from(client),
-            Some(Role::Replica { .. }) | None => 0,
-        };
+        let client = self.client_of(record);
         let next = self.buffers.sources[client].next;
         let start = next.saturating_sub(u64::from(record.lines()));
         let start = (record.kind == RingRecordKind::Message).then_some(start);
         ClientPlace { client, lease: record.lease, start }
+    }
+
+    /// The number of the client whose message a record speaks of; the first one's of none.
+    pub(crate) fn client_of(&self, record: &RingRecord) -> usize {
+        let (cluster, sender) = (self.config.cluster(), record.msg.sender);
+        match cluster.has(sender).then(|| cluster.role(sender)) {
+            Some(Role::Client { client }) => usize::from(client),
+            Some(Role::Replica { .. }) | None => 0,
+        }
     }
 
     /// The buffer that holds the next record of another group.

@@ -58,9 +58,14 @@
 //! for another group, and no two groups wait for each other's room. A client writes over a message in its buffer
 //! only when its group has delivered it, so they are never more than the clients' buffers hold.
 //! Proposals that another group has not taken over are held, too: 1 each for such a message, as a group delivers only what
-//! all destinations have proposed. Of each lease that a client's place ever had, one number is kept, and the
-//! ids of messages that other groups brought and the client did not. A client numbers its messages in the order in which
-//! it sends them, as the runtime does: one that does not can have its own messages refused, or block those behind them.
+//! all destinations have proposed. Of each client's place, whatever leases it had, one number is kept, and beyond
+//! it the numbers of messages that other groups brought and the client did not, as many as its buffer holds.
+//!
+//! # Malformed input
+//! - A client numbers its messages in the order in which it sends them, over all leases of its place, as the runtime does.
+//!   A number that does not grow is seen in the log, by all replicas alike: its message is not ordered. Another
+//!   destination may have seen it grow, and wait. It passes the message on as a whole, is refused by a record in place of a proposal, and
+//!   drops the message, as every destination does: none can deliver it.
 //!
 //! # Deviations
 //! 1. The original has followers acknowledge a leader's timestamp by writes to all destinations. Here the leader counts the

@@ -21,7 +21,7 @@ crate::mutant::mutants! {
             "A replica lets a new leader in without revoking the former one."
             breaks [UniformPrefixOrder];
         TakesUpTwice = "takes-up-twice":
-            "A leader takes up some messages two times."
+            "A leader takes up some messages two times, and no replica sees that their numbers do not grow."
             breaks [UniformIntegrity];
         /// In the order over groups.
         IgnoresProposals = "ignores-proposals":
@@ -34,9 +34,8 @@ crate::mutant::mutants! {
             "A message is delivered before the group has decided that its clock is past the final timestamp."
             breaks [UniformPrefixOrder, UniformAcyclicOrder];
         CountsCopiesTwice = "counts-copies-twice":
-            "A message that another group passed on counts again when its client's own copy comes: \
-             the others do not propose it again, and it blocks the queue."
-            breaks [Validity];
+            "A message that another group passed on counts again when its client's own copy comes."
+            breaks [UniformIntegrity];
         ClockStandsStill = "clock-stands-still":
             "A leader's clock does not pass the timestamps of other groups."
             breaks [UniformPrefixOrder, UniformAcyclicOrder];

@@ -41,13 +41,60 @@ struct UndeliveredMessage {
     payload: Vec<u8>,
 }
 
-/// How far a group has taken up the messages of a client's lease.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct LeaseProgress {
-    client: u32,
+/// How far a group has taken up the messages of a client's place, of all its leases: numbers grow over these, too.
+#[derive(Debug, Default)]
+struct ClientProgress {
+    /// The largest number up to which every message came here, or never will.
+    last: Option<u64>,
+    /// Larger numbers: messages that another group brought here before their client's copy was taken up.
+    early: BTreeSet<u64>,
+    /// The lease of the latest message that was taken from the client's buffer.
     lease: u32,
-    /// The last message that was taken from the client's buffer.
-    last: u64,
+    /// The messages of that lease, and where each begins in the buffer.
+    lane: VecDeque<(u64, MsgId)>,
+}
+
+impl ClientProgress {
+    /// Whether the message came here, or is none that may come any more.
+    fn knows(&self, seq: u64) -> bool {
+        Some(seq) <= self.last || self.early.contains(&seq)
+    }
+
+    /// A message from the buffer of this lease. Says whether its number grows, as a client's do.
+    fn take(&mut self, seq: u64, lease: u32) -> bool {
+        if lease > self.lease {
+            // The buffer of a new holder begins at its front again.
+            self.lease = lease;
+            self.lane.clear();
+        }
+        let grows = Some(seq) > self.last;
+        self.last = self.last.max(Some(seq));
+        // What else came early with a smaller number has no copy in the buffer: its holder died.
+        while self.early.first().is_some_and(|&early| early <= seq) {
+            self.early.pop_first();
+        }
+        grows
+    }
+
+    /// Another group brings a message that is not known. The client's copy of each one of a living holder has its
+    /// place in the buffer: of more than `early_max`, which the buffer does not hold, the first one's holder died.
+    fn bring(&mut self, seq: u64, early_max: usize) {
+        self.early.insert(seq);
+        if self.early.len() > early_max {
+            self.last = self.last.max(self.early.pop_first());
+        }
+    }
+}
+
+/// What a record with a whole message means for its order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum MessageArrival {
+    /// It is new: the other destinations are to hear the group's timestamp.
+    New,
+    /// It is in the queue, or was.
+    Known,
+    /// It is not in the queue, and never will be again: it was delivered, or its number did not grow.
+    Refused,
 }
 
 /// A message that another destination may not have.
@@ -73,17 +120,18 @@ pub(super) struct TimestampOrder {
     /// How many messages have left this queue: they are delivered.
     shown: u64,
     held: BTreeMap<MsgId, UndeliveredMessage>,
-    /// Messages that another group brought here before their client's copy was taken up.
-    early: BTreeSet<MsgId>,
-    /// By client and lease: the last message that was taken from the client's buffer, which is filled in the order of
-    /// sequence numbers. Former leases are kept, a number each: another group may still bring a message of theirs.
-    taken: BTreeMap<(u32, u32), u64>,
-    /// By client: the messages of its present lease, and where each begins in its buffer.
-    lanes: Vec<VecDeque<(u64, MsgId)>>,
+    clients: Vec<ClientProgress>,
+    /// How many messages a client's buffer holds at most.
+    early_max: usize,
 }
 
 impl TimestampOrder {
-    pub(super) fn new(group: Gid, clients: usize, mutants: Mutants<RamCastMutant>) -> Self {
+    /// The order of `group` at its beginning. A client's buffer holds `early_max` messages at most.
+    pub(super) fn new(
+        group: Gid,
+        (clients, early_max): (usize, usize),
+        mutants: Mutants<RamCastMutant>,
+    ) -> Self {
         Self {
             group,
             mutants,
@@ -93,9 +141,8 @@ impl TimestampOrder {
             ahead: TimestampQueue::new(mutants),
             shown: 0,
             held: BTreeMap::new(),
-            early: BTreeSet::new(),
-            taken: BTreeMap::new(),
-            lanes: alloc::vec![VecDeque::new(); clients],
+            clients: (0..clients).map(|_| ClientProgress::default()).collect(),
+            early_max,
         }
     }
 
@@ -114,14 +161,9 @@ impl TimestampOrder {
         self.clock = self.clock.max(timestamp);
     }
 
-    /// Whether another group's copy of the message brings nothing new.
-    fn is_known(&self, msg: MsgId, place: ClientPlace) -> bool {
-        let last = self.taken.get(&(place.client as u32, place.lease));
-        last.is_some_and(|&last| msg.seq <= last) || self.early.contains(&msg)
-    }
-
-    /// A record with the whole message: this group's timestamp of it is `own`. Says whether it is new here:
-    /// then the other destinations are to hear the timestamp.
+    /// A record with the whole message: this group's timestamp of it is `own`.
+    ///
+    /// Numbers that do not grow are decided here, by the log, and not by who leads.
     // [RamCast 1] A message and its timestamp.
     pub(super) fn arrive(
         &mut self,
@@ -130,27 +172,27 @@ impl TimestampOrder {
         own: u64,
         place: ClientPlace,
         payload: &[u8],
-    ) -> bool {
+    ) -> MessageArrival {
         self.clock = self.clock.max(own);
+        let copies_count = self.mutants.is(RamCastMutant::CountsCopiesTwice);
+        let client = &mut self.clients[place.client];
+        let is_known = client.knows(msg.seq);
         if let Some(start) = place.start {
-            self.begin_lease(place);
-            self.taken.insert((place.client as u32, place.lease), msg.seq);
-            let is_copy = self.early.remove(&msg);
-            if is_copy && !self.mutants.is(RamCastMutant::CountsCopiesTwice) {
-                return false;
+            let grows = client.take(msg.seq, place.lease);
+            if !grows && !self.mutants.is(RamCastMutant::TakesUpTwice) {
+                return self.refuse(msg);
             }
-            self.lanes[place.client].push_back((start, msg));
+            if grows && is_known && !copies_count {
+                return MessageArrival::Known;
+            }
+            client.lane.push_back((start, msg));
+        } else if is_known {
+            return self.refuse(msg);
         } else {
-            if self.is_known(msg, place) {
-                return false;
-            }
-            self.early.insert(msg);
+            client.bring(msg.seq, self.early_max);
         }
-        if !dst.contains(self.group) {
-            return false;
-        }
-        if self.held.contains_key(&msg) {
-            return false;
+        if !dst.contains(self.group) || self.held.contains_key(&msg) {
+            return MessageArrival::Known;
         }
         let held = UndeliveredMessage {
             client: place.client as u32,
@@ -162,30 +204,63 @@ impl TimestampOrder {
         self.held.insert(msg, held);
         for queue in [&mut self.decided, &mut self.ahead] {
             queue.arrive(msg, dst, (self.group, own));
+            if copies_count && is_known {
+                queue.complete(msg);
+            }
         }
-        true
+        MessageArrival::New
     }
 
-    /// The buffer of a new holder begins at its front again.
-    fn begin_lease(&mut self, place: ClientPlace) {
-        if !self.taken.contains_key(&(place.client as u32, place.lease)) {
-            self.lanes[place.client].clear();
+    /// The message is not new. Unless it waits in the queue, what others proposed for it is of no use.
+    fn refuse(&mut self, msg: MsgId) -> MessageArrival {
+        if self.held.contains_key(&msg) {
+            return MessageArrival::Known;
         }
+        self.forget(msg);
+        MessageArrival::Refused
+    }
+
+    fn forget(&mut self, msg: MsgId) {
+        self.held.remove(&msg);
+        self.decided.forget(msg);
+        self.ahead.forget(msg);
+    }
+
+    /// Whether the message of that client is not held, and never will be again.
+    fn is_over(&self, msg: MsgId, client: usize) -> bool {
+        !self.held.contains_key(&msg) && self.clients[client].knows(msg.seq)
     }
 
     /// A record with the proposal of another destination.
     // [RamCast 2] The timestamp of another group; the clock passes it.
-    pub(super) fn proposed(&mut self, msg: MsgId, from: Gid, timestamp: u64) {
+    pub(super) fn proposed(&mut self, (msg, client): (MsgId, usize), from: Gid, timestamp: u64) {
         self.clock = self.clock.max(timestamp);
+        if self.is_over(msg, client) {
+            return self.forget(msg);
+        }
         self.decided.propose(msg, from, timestamp);
-        self.proposed_ahead(msg, from, timestamp);
+        self.proposed_ahead((msg, client), from, timestamp);
     }
 
     /// A proposal of another destination that this replica has put into its log as leader: it is decided there.
-    pub(super) fn proposed_ahead(&mut self, msg: MsgId, from: Gid, timestamp: u64) {
-        let is_gone = self.held.contains_key(&msg) && !self.ahead.votes.contains_key(&msg);
-        if !is_gone {
+    pub(super) fn proposed_ahead(
+        &mut self,
+        (msg, client): (MsgId, usize),
+        from: Gid,
+        timestamp: u64,
+    ) {
+        let is_shown = self.held.contains_key(&msg) && !self.ahead.votes.contains_key(&msg);
+        if !is_shown && !self.is_over(msg, client) {
             self.ahead.propose(msg, from, timestamp);
+        }
+    }
+
+    /// A record by which another destination refuses the message. If it has proposed before, it speaks of a repetition.
+    /// Otherwise it never will, so that no destination can deliver the message, and each drops it.
+    pub(super) fn refused(&mut self, msg: MsgId, by: Gid) {
+        let waits = |votes: &MessageVotes| votes.own != 0 && !votes.proposed.contains(by);
+        if self.decided.votes.get(&msg).is_some_and(waits) {
+            self.forget(msg);
         }
     }
 
@@ -211,7 +286,7 @@ impl TimestampOrder {
     /// The position of a client's buffer before which every message is delivered, if `next` is the first one that
     /// was not taken up.
     pub(super) fn settled(&mut self, client: usize, next: u64) -> u64 {
-        let lane = &mut self.lanes[client];
+        let lane = &mut self.clients[client].lane;
         while let Some((start, msg)) = lane.front() {
             if self.held.contains_key(msg) {
                 return *start;
@@ -249,40 +324,41 @@ impl TimestampOrder {
     pub(super) fn encode(&self, to: &mut Vec<u8>) {
         let votes = self.decided.votes.iter().map(|(msg, votes)| (*msg, *votes)).collect();
         let held = self.held.iter().map(|(msg, held)| (*msg, held.clone())).collect();
-        let early: Vec<MsgId> = self.early.iter().copied().collect();
-        let taken: Vec<LeaseProgress> = self
-            .taken
-            .iter()
-            .map(|(&(client, lease), &last)| LeaseProgress { client, lease, last })
-            .collect();
+        let snapshot = |client: &ClientProgress| ClientSnapshot {
+            last: client.last,
+            lease: client.lease,
+            early: client.early.iter().copied().collect(),
+        };
+        let clients = self.clients.iter().map(snapshot).collect();
         let (clock, delivered) = (self.clock, self.delivered);
-        OrderSnapshot { clock, delivered, votes, held, early, taken }.encode(to);
+        OrderSnapshot { clock, delivered, votes, held, clients }.encode(to);
     }
 
     /// Takes over such a state. False if it cannot be one.
     pub(super) fn resume(&mut self, from: &mut ByteReader<'_>) -> bool {
         let Ok(state) = OrderSnapshot::decode(from) else { return false };
-        let clients = self.lanes.len();
-        let known = |client: u32| (client as usize) < clients;
-        let sound = state.held.iter().all(|(_, held)| known(held.client))
-            && state.taken.iter().all(|t| known(t.client));
+        let clients = self.clients.len();
+        let sound = state.held.iter().all(|(_, held)| (held.client as usize) < clients)
+            && state.clients.len() == clients
+            && state.clients.iter().all(|client| client.early.len() <= self.early_max);
         if !sound {
             return false;
         }
-        let mut fresh = Self::new(self.group, clients, self.mutants);
+        let mut fresh = Self::new(self.group, (clients, self.early_max), self.mutants);
         (fresh.clock, fresh.delivered, fresh.shown) =
             (state.clock, state.delivered, state.delivered);
         for (msg, votes) in state.votes {
             fresh.decided.enter(msg, votes);
             fresh.ahead.enter(msg, votes);
         }
-        fresh.early.extend(state.early);
-        fresh.taken.extend(state.taken.iter().map(|t| ((t.client, t.lease), t.last)));
+        for (client, told) in fresh.clients.iter_mut().zip(state.clients) {
+            (client.last, client.lease) = (told.last, told.lease);
+            client.early.extend(told.early);
+        }
         let mut places: Vec<(u32, u64, MsgId)> = Vec::new();
         for (msg, held) in state.held {
-            let latest = fresh.taken.range(..=(held.client, u32::MAX)).next_back();
             if let Some(start) = held.start
-                && latest.is_some_and(|(&latest, _)| latest == (held.client, held.lease))
+                && fresh.clients[held.client as usize].lease == held.lease
             {
                 places.push((held.client, start, msg));
             }
@@ -290,7 +366,7 @@ impl TimestampOrder {
         }
         places.sort_unstable();
         for (client, start, msg) in places {
-            fresh.lanes[client as usize].push_back((start, msg));
+            fresh.clients[client as usize].lane.push_back((start, msg));
         }
         *self = fresh;
         true
@@ -343,6 +419,20 @@ impl TimestampQueue {
         self.votes.insert(msg, votes);
     }
 
+    /// A mutant's: as if all destinations had proposed.
+    fn complete(&mut self, msg: MsgId) {
+        if let Some(votes) = self.votes.get_mut(&msg) {
+            votes.proposed = votes.dst;
+        }
+    }
+
+    /// Takes a message out that is not delivered.
+    fn forget(&mut self, msg: MsgId) {
+        if let Some(votes) = self.votes.remove(&msg) {
+            self.queue.remove(&(votes.largest, msg));
+        }
+    }
+
     fn propose(&mut self, msg: MsgId, from: Gid, timestamp: u64) {
         let votes = self.votes.entry(msg).or_default();
         votes.proposed = votes.proposed.with(from);
@@ -379,12 +469,19 @@ struct OrderSnapshot {
     delivered: u64,
     votes: Vec<(MsgId, MessageVotes)>,
     held: Vec<(MsgId, UndeliveredMessage)>,
-    early: Vec<MsgId>,
-    taken: Vec<LeaseProgress>,
+    clients: Vec<ClientSnapshot>,
+}
+
+/// The progress of a client's place in a state transfer.
+#[derive(Debug)]
+struct ClientSnapshot {
+    last: Option<u64>,
+    lease: u32,
+    early: Vec<u64>,
 }
 
 messages! {
-    struct OrderSnapshot { clock, delivered, votes, held, early, taken }
+    struct OrderSnapshot { clock, delivered, votes, held, clients }
 }
 messages! {
     struct MessageVotes { dst, own, largest, proposed }
@@ -393,12 +490,13 @@ messages! {
     struct UndeliveredMessage { client, lease, start, passed, payload }
 }
 messages! {
-    struct LeaseProgress { client, lease, last }
+    struct ClientSnapshot { last, lease, early }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use super::MessageArrival::{Known, New, Refused};
     use amcast_core::Pid;
 
     const ME: Gid = Gid(0);
@@ -406,7 +504,7 @@ mod tests {
     const BOTH: GroupSet = GroupSet(0b11);
 
     fn order() -> TimestampOrder {
-        TimestampOrder::new(ME, 2, Mutants::with(None))
+        TimestampOrder::new(ME, (2, 4), Mutants::with(None))
     }
 
     fn msg(seq: u64) -> MsgId {
@@ -428,10 +526,10 @@ mod tests {
     #[test]
     fn a_message_waits_for_all_proposals_and_for_those_that_may_be_smaller() {
         let mut o = order();
-        assert!(o.arrive(msg(1), BOTH, 1, from_client(0), b"a"));
-        assert!(o.arrive(msg(2), GroupSet::one(ME), 2, from_client(1), b"b"));
+        assert_eq!(o.arrive(msg(1), BOTH, 1, from_client(0), b"a"), New);
+        assert_eq!(o.arrive(msg(2), GroupSet::one(ME), 2, from_client(1), b"b"), New);
         assert_eq!(all(&mut o), [], "the first may come before the second");
-        o.proposed(msg(1), OTHER, 5);
+        o.proposed((msg(1), 0), OTHER, 5);
         assert_eq!(all(&mut o), [(2, 1), (1, 2)]);
         assert_eq!(o.clock(), 5);
     }
@@ -439,37 +537,124 @@ mod tests {
     #[test]
     fn a_proposal_may_come_before_its_message() {
         let mut o = order();
-        o.proposed(msg(1), OTHER, 3);
-        assert!(o.arrive(msg(2), GroupSet::one(ME), 4, from_client(0), b""));
-        assert_eq!(all(&mut o), [(2, 1)], "the first gets a timestamp above");
-        assert!(o.arrive(msg(1), BOTH, 5, from_client(1), b""));
-        assert_eq!(all(&mut o), [(1, 2)]);
+        o.proposed((msg(2), 0), OTHER, 3);
+        assert_eq!(o.arrive(msg(1), GroupSet::one(ME), 4, from_client(0), b""), New);
+        assert_eq!(all(&mut o), [(1, 1)], "the second gets a timestamp above");
+        assert_eq!(o.arrive(msg(2), BOTH, 5, from_client(1), b""), New);
+        assert_eq!(all(&mut o), [(2, 2)]);
     }
 
     #[test]
     fn a_leader_delivers_by_a_proposal_that_its_own_log_has_not_decided() {
         let mut o = order();
         o.arrive(msg(1), BOTH, 3, from_client(0), b"");
-        o.proposed_ahead(msg(1), OTHER, 4);
+        o.proposed_ahead((msg(1), 0), OTHER, 4);
         assert_eq!(all(&mut o), [], "a later leader may give 4 to another message");
         o.pass_clock(4);
         assert_eq!((all(&mut o), o.delivered()), (alloc::vec![(1, 1)], 0));
         o.arrive(msg(2), GroupSet::one(ME), 5, from_client(1), b"");
         assert_eq!((all(&mut o), o.settled(0, 2)), (alloc::vec![(2, 2)], 0));
-        o.proposed(msg(1), OTHER, 4);
+        o.proposed((msg(1), 0), OTHER, 4);
         assert_eq!((all(&mut o), o.delivered(), o.settled(0, 2)), (alloc::vec![], 2, 2));
     }
 
     #[test]
     fn a_message_counts_once_by_whichever_way_it_comes() {
         let mut o = order();
-        assert!(o.arrive(msg(1), BOTH, 1, FROM_GROUP, b""));
-        o.proposed(msg(1), OTHER, 1);
+        assert_eq!(o.arrive(msg(1), BOTH, 1, FROM_GROUP, b""), New);
+        o.proposed((msg(1), 0), OTHER, 1);
         assert_eq!(all(&mut o).len(), 1);
-        assert!(!o.arrive(msg(1), BOTH, 2, FROM_GROUP, b""), "a third group brings it, too");
-        assert!(!o.arrive(msg(1), BOTH, 3, from_client(0), b""), "the client's own copy");
-        assert!(!o.arrive(msg(1), BOTH, 4, FROM_GROUP, b""), "late");
+        let third = o.arrive(msg(1), BOTH, 2, FROM_GROUP, b"");
+        assert_eq!(third, Refused, "a third group brings it, too");
+        let own = o.arrive(msg(1), BOTH, 3, from_client(0), b"");
+        assert_eq!(own, Known, "the client's own copy");
+        assert_eq!(o.arrive(msg(1), BOTH, 4, FROM_GROUP, b""), Refused, "late");
         assert_eq!(all(&mut o), []);
+    }
+
+    #[test]
+    fn a_number_that_does_not_grow_is_refused_and_counts_once() {
+        let mut o = order();
+        let mine = GroupSet::one(ME);
+        assert_eq!(o.arrive(msg(2), mine, 1, from_client(0), b""), New);
+        assert_eq!(o.arrive(msg(2), mine, 2, from_client(1), b""), Known, "it waits");
+        assert_eq!(all(&mut o), [(2, 1)]);
+        assert_eq!(o.arrive(msg(2), mine, 3, from_client(2), b""), Refused, "repeated");
+        assert_eq!(o.arrive(msg(1), mine, 4, from_client(3), b""), Refused, "lower");
+        let later = ClientPlace { lease: 2, ..from_client(0) };
+        assert_eq!(o.arrive(msg(2), mine, 5, later, b""), Refused, "by the next holder");
+        assert_eq!(o.arrive(msg(3), mine, 6, later, b""), New);
+        assert_eq!((all(&mut o), o.settled(0, 9)), (alloc::vec![(3, 2)], 9));
+        let last = msg(u64::MAX);
+        assert_eq!(o.arrive(last, mine, 7, later, b""), New);
+        assert_eq!(all(&mut o).len(), 1);
+        assert_eq!(o.arrive(last, mine, 8, later, b""), Refused, "no number grows any more");
+    }
+
+    #[test]
+    fn a_message_that_a_destination_refuses_is_dropped_and_a_refused_repetition_is_not() {
+        let mut o = order();
+        o.arrive(msg(1), BOTH, 1, from_client(0), b"");
+        o.arrive(msg(2), BOTH, 2, from_client(1), b"");
+        o.arrive(msg(3), GroupSet::one(ME), 3, from_client(2), b"");
+        o.refused(msg(9), OTHER);
+        assert_eq!(all(&mut o), [], "nothing that waits is refused");
+        o.proposed((msg(2), 0), OTHER, 2);
+        o.refused(msg(2), OTHER);
+        o.refused(msg(1), OTHER);
+        assert_eq!(all(&mut o), [(2, 1), (3, 2)]);
+        assert_eq!((o.delivered(), o.settled(0, 3)), (2, 3));
+        assert!(o.held.is_empty() && o.decided.votes.is_empty() && o.ahead.votes.is_empty());
+    }
+
+    #[test]
+    fn nothing_is_kept_of_what_others_propose_for_a_refused_message() {
+        let mut o = order();
+        o.proposed((msg(1), 0), OTHER, 7);
+        o.arrive(msg(2), GroupSet::one(ME), 8, from_client(0), b"");
+        assert_eq!(o.arrive(msg(1), BOTH, 9, FROM_GROUP, b""), Refused);
+        o.proposed((msg(1), 0), OTHER, 10);
+        o.proposed_ahead((msg(1), 0), OTHER, 10);
+        assert_eq!(all(&mut o), [(2, 1)]);
+        assert!(o.decided.votes.is_empty() && o.ahead.votes.is_empty());
+    }
+
+    #[test]
+    fn what_is_kept_of_dead_holders_is_bounded() {
+        let (mut o, mut size) = (order(), 0);
+        for seq in 1..=1000 {
+            // The client of each lease reached only the other group.
+            let place = ClientPlace { lease: seq as u32, ..FROM_GROUP };
+            assert_eq!(o.arrive(msg(seq), BOTH, seq, place, b""), New);
+            o.proposed((msg(seq), 0), OTHER, seq);
+            assert_eq!(all(&mut o), [(seq, seq)]);
+            assert_eq!(o.arrive(msg(seq), BOTH, seq, place, b""), Refused, "another group's");
+            let mut bytes = Vec::new();
+            o.encode(&mut bytes);
+            if seq == 4 {
+                size = bytes.len();
+            }
+            assert!(seq <= 4 || bytes.len() <= size + 64, "{seq}: {} bytes", bytes.len());
+        }
+        assert_eq!(o.arrive(msg(3), BOTH, 2000, FROM_GROUP, b""), Refused);
+        // The last holder writes its copies, as far as its buffer goes, and what it sent here alone.
+        let place = ClientPlace { lease: 1000, ..from_client(0) };
+        assert_eq!(o.arrive(msg(999), BOTH, 2001, place, b""), Known);
+        assert_eq!(o.arrive(msg(1000), BOTH, 2002, place, b""), Known);
+        assert_eq!(o.arrive(msg(1001), GroupSet::one(ME), 2003, place, b""), New);
+        assert!(o.clients[0].early.is_empty());
+    }
+
+    #[test]
+    fn a_state_with_more_early_messages_than_a_buffer_holds_is_refused() {
+        let (mut o, mut small, mut bytes) = (order(), order(), Vec::new());
+        for seq in 1..=3 {
+            o.arrive(msg(seq), BOTH, seq, FROM_GROUP, b"");
+        }
+        o.encode(&mut bytes);
+        assert!(small.resume(&mut ByteReader::new(&bytes)));
+        small.early_max = 2;
+        assert!(!small.resume(&mut ByteReader::new(&bytes)));
     }
 
     #[test]
@@ -478,9 +663,9 @@ mod tests {
         o.arrive(msg(1), BOTH, 1, from_client(0), b"");
         o.arrive(msg(2), BOTH, 2, from_client(4), b"");
         assert_eq!(o.settled(0, 8), 0);
-        o.proposed(msg(1), OTHER, 1);
+        o.proposed((msg(1), 0), OTHER, 1);
         assert_eq!((all(&mut o).len(), o.settled(0, 8)), (1, 4));
-        o.proposed(msg(2), OTHER, 3);
+        o.proposed((msg(2), 0), OTHER, 3);
         assert_eq!((all(&mut o).len(), o.settled(0, 8)), (1, 8));
     }
 
@@ -489,15 +674,15 @@ mod tests {
         let mut o = order();
         o.arrive(msg(1), BOTH, 1, from_client(0), b"first");
         o.arrive(msg(2), BOTH, 2, from_client(3), b"second");
-        o.proposed(msg(3), OTHER, 9);
+        o.proposed((msg(3), 0), OTHER, 9);
         let (mut bytes, mut taker) = (Vec::new(), order());
         o.encode(&mut bytes);
         assert!(taker.resume(&mut ByteReader::new(&bytes)));
         assert!(!order().resume(&mut ByteReader::new(&bytes[1..])));
         for o in [&mut o, &mut taker] {
             assert_eq!((o.clock(), o.settled(0, 9)), (9, 0));
-            o.proposed(msg(1), OTHER, 4);
-            o.proposed(msg(2), OTHER, 3);
+            o.proposed((msg(1), 0), OTHER, 4);
+            o.proposed((msg(2), 0), OTHER, 3);
             assert_eq!(all(o), [(2, 1), (1, 2)]);
         }
     }

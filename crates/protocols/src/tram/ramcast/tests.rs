@@ -34,14 +34,14 @@ fn arrive(exchange: &mut TimestampExchange, seq: u64, own: u64, bytes: usize) {
         msg: MsgId { seq, ..MSG },
         dst: BOTH,
     };
-    exchange.consume_at(&record, &framed, Some(seq), &RING);
+    assert!(!exchange.consume_at(&record, &framed, Some(seq), &RING));
 }
 
 fn pass_whole(exchange: &mut TimestampExchange, seq: u64) {
     let msg = MsgId { seq, ..MSG };
     let kind = RingRecordKind::PassWhole;
     let record = RingRecord { kind, bytes: 0, source: 0, lease: 0, msg, dst: BOTH };
-    exchange.consume_at(&record, &[], None, &RING);
+    assert!(!exchange.consume_at(&record, &[], None, &RING));
 }
 
 /// The lines that it writes to one replica of the other group: where, and under which stamp.
@@ -75,7 +75,7 @@ fn a_timestamp_that_no_clock_reaches_is_not_taken_up_and_moves_no_clock() {
         [(u64::MAX, false, 4), (TIMESTAMP_MAX + 1, false, 4), (TIMESTAMP_MAX, true, TIMESTAMP_MAX)]
     {
         line.put(&[1, 2, 3, 4, 0, theirs, 5], LineStamp::new(1, 0));
-        assert_eq!(one.take_up(&record, &line, &mut clock), believed, "{theirs}");
+        assert_eq!(one.take_up(&record, 0, &line, &mut clock), believed, "{theirs}");
         assert_eq!(clock, after);
     }
 }
