@@ -10,7 +10,7 @@ use super::mutants::TramMutant;
 use super::replica::{BufferCursor, ReplicaPhase, TramReplica, take_up};
 use super::ring::{RecordRing, RingRecord, RingRecordKind};
 use super::ticket::{self, TicketRequest};
-use crate::tram::ramcast::exchange;
+use crate::tram::ramcast::{exchange, incoming};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use amcast_core::memory::{AccessOutcome, CacheLine, Memory, RegionWindow};
@@ -334,7 +334,7 @@ impl TramReplica {
             }
             let mut budget = self.limits.batch_lines;
             while budget > 0 {
-                let Some((ring, epoch)) = self.next_in(source, view) else { break };
+                let Some((ring, epoch)) = self.next_in(source, view, out) else { break };
                 let region = view.region(ring.region);
                 let pos = self.leader().taken[source].next;
                 let Some(record) = ring.read(region, pos, epoch) else { break };
@@ -365,16 +365,21 @@ impl TramReplica {
 
     /// The buffer that holds the next message of a source, if one is there. All leaders of the
     /// parent write the same messages to the same positions, each to a buffer of its own.
-    fn next_in(&mut self, source: usize, view: RegionWindow<'_>) -> Option<(RecordRing, u32)> {
+    fn next_in(
+        &mut self,
+        source: usize,
+        view: RegionWindow<'_>,
+        out: &mut Outbox<Memory>,
+    ) -> Option<(RecordRing, u32)> {
         let cursor = self.leader().taken[source];
+        if self.exchange.is_some() && source >= self.buffers.parent_source() {
+            return self.next_proposals(source, cursor.next, view, out);
+        }
         if cursor.broken {
             return None;
         }
         if source < self.buffers.parent_source() {
             return Some((self.layout.hm_client(source), cursor.lease));
-        }
-        if self.exchange.is_some() {
-            return self.next_proposals(source, cursor.next, view);
         }
         if !self.is_parent_at_end(source) {
             return None;
@@ -401,7 +406,11 @@ impl TramReplica {
         let lines = record.lines();
         let from_client = source < self.buffers.parent_source();
         let moved = || from_client && !buffer::holds(view.region(from.region), epoch);
+        let other_lease = from_client && record.lease != epoch;
         let odd = self.wrong(source, record).or_else(|| {
+            if other_lease {
+                return Some("a message of another lease");
+            }
             let pos = self.leader().taken[source].next;
             self.wrong_overlay((from, region), (pos, epoch), record)
         });
@@ -413,7 +422,7 @@ impl TramReplica {
             return true;
         }
         if let Some(wrong) = odd {
-            self.refuse(source, wrong, out);
+            self.refuse(source, from, wrong, out);
             return false;
         }
         let ring = *self.leader().log.ring();
@@ -447,7 +456,7 @@ impl TramReplica {
         if let Some(exchange) = &mut self.exchange
             && !exchange.take_up(record, client, line, &mut leader.clock)
         {
-            self.refuse(source, "a timestamp that no clock reaches", out);
+            self.refuse(source, from, incoming::NO_TIMESTAMP, out);
             return false;
         }
         leader.log.publish(log, start, lines);
@@ -482,13 +491,16 @@ impl TramReplica {
     }
 
     /// The writer's record is invalid: the buffer is not read until its next holder.
-    fn refuse(&mut self, source: usize, wrong: &'static str, out: &mut Outbox<Memory>) {
+    fn refuse(
+        &mut self,
+        source: usize,
+        ring: &RecordRing,
+        wrong: &'static str,
+        out: &mut Outbox<Memory>,
+    ) {
         let cluster = self.config.cluster();
         if self.exchange.is_some() && source >= cluster.clients() {
-            let from = cluster.replica(Gid((source - cluster.clients() - 1) as u8), 0);
-            out.note(Note::Malformed(from, wrong));
-            self.leader().taken[source].broken = true;
-            return;
+            return self.refuse_proposal(source, ring, wrong, out);
         }
         // Not whom the record names: nothing in it is to be believed.
         let above = self.overlay_at_end().parent(self.place.group).unwrap_or(self.place.group);

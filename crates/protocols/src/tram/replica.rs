@@ -139,7 +139,7 @@ pub(crate) struct BufferCursor {
     pub(crate) told_as: u64,
     /// A leader's: whether a new lease may have begun.
     pub(crate) probe: bool,
-    /// A leader's: what lies there makes no sense.
+    /// A leader's: what lies there makes no sense. Of another group's buffers in RamCast, that this was noted.
     pub(crate) broken: bool,
 }
 

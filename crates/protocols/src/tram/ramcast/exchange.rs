@@ -36,7 +36,7 @@ pub(crate) const STATE_MAX: usize = 1 << 30;
 
 /// The words of a record's first line where the two timestamps lie.
 const OWN_WORD: usize = 4;
-const THEIR_WORD: usize = 5;
+pub(super) const THEIR_WORD: usize = 5;
 
 /// In a record's source: the group that follows wrote it.
 const FROM_GROUP: u16 = 1 << 15;
@@ -104,7 +104,7 @@ pub(super) fn stamp(line: &CacheLine, kind: RingRecordKind, clock: &mut u64, sta
 #[derive(Debug)]
 pub(crate) struct TimestampExchange {
     group: Gid,
-    mutants: Mutants<RamCastMutant>,
+    pub(super) mutants: Mutants<RamCastMutant>,
     order: TimestampOrder,
     /// By group; its own one is not used.
     streams: Vec<ProposalStream>,
@@ -555,64 +555,6 @@ impl TramReplica {
             Some(Role::Client { client }) => usize::from(client),
             Some(Role::Replica { .. }) | None => 0,
         }
-    }
-
-    /// The buffer that holds the next record of another group.
-    pub(crate) fn next_proposals(
-        &self,
-        source: usize,
-        next: u64,
-        view: RegionWindow<'_>,
-    ) -> Option<(RecordRing, u32)> {
-        let from = self.group_of_source(source).filter(|&g| g != self.place.group)?;
-        (0..self.place.n)
-            .map(|w| self.layout.proposals(from, w))
-            .find(|ring| ring.read(view.region(ring.region), next, PARENT_EPOCH).is_some())
-            .map(|ring| (ring, PARENT_EPOCH))
-    }
-
-    /// The group that fills a buffer, by its number among the sources.
-    fn group_of_source(&self, source: usize) -> Option<Gid> {
-        Some(Gid(source.checked_sub(self.buffers.parent_source() + 1)? as u8))
-    }
-
-    /// The flaw of a record from that source, if any: then it is dropped.
-    pub(crate) fn wrong_of_exchange(
-        &self,
-        source: usize,
-        record: &RingRecord,
-    ) -> Option<&'static str> {
-        let cluster = self.config.cluster();
-        let sender = record.msg.sender;
-        if !cluster.has(sender) || cluster.group_of(sender).is_some() {
-            return Some("a message of another sender");
-        }
-        let tells_all =
-            self.exchange.as_ref().is_some_and(|e| e.mutants.is(RamCastMutant::TellsAll));
-        if !record.dst.within(cluster.all_groups())
-            || !(record.dst.contains(self.place.group) || tells_all)
-        {
-            return Some("destinations without this group");
-        }
-        let bytes = record.bytes as usize;
-        if bytes < FRAME_BYTES || bytes > self.layout.payload_max() {
-            return Some("a length that cannot be");
-        }
-        let kind = record.kind;
-        let fits = match self.group_of_source(source) {
-            Some(from) => {
-                let known = [RingRecordKind::Proposal, RingRecordKind::Whole].contains(&kind);
-                let short = kind == RingRecordKind::Whole || bytes == FRAME_BYTES;
-                let named = source_of(record.source) == Some(from);
-                known && short && named && record.dst.contains(from)
-            }
-            None => {
-                kind == RingRecordKind::Message
-                    && usize::from(record.source) == source
-                    && sender == cluster.client(source)
-            }
-        };
-        (!fits).then_some("a record of another source")
     }
 
     /// Writes what is decided to the other destinations; after a takeover, what they have not taken over.

@@ -66,6 +66,8 @@
 //!   A number that does not grow is seen in the log, by all replicas alike: its message is not ordered. Another
 //!   destination may have seen it grow, and wait. It passes the message on as a whole, is refused by a record in place of a proposal, and
 //!   drops the message, as every destination does: none can deliver it.
+//! - A record that a client should not have written costs the client its lease. One of another group's
+//!   replica is passed over: the group's later leaders write the same records elsewhere (`incoming`).
 //!
 //! # Deviations
 //! 1. The original has followers acknowledge a leader's timestamp by writes to all destinations. Here the leader counts the
@@ -81,6 +83,7 @@
 //! `order`, then `exchange`.
 
 pub(crate) mod exchange;
+pub(crate) mod incoming;
 mod mutants;
 mod order;
 #[cfg(test)]
