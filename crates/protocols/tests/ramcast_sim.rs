@@ -16,6 +16,9 @@ use std::collections::BTreeMap;
 /// Seeds of each test; `AMCAST_SEEDS` in the environment says otherwise.
 const SEEDS: u64 = 8;
 
+/// Seeds within which a mutant is found.
+const MUTANT_WITHIN: u64 = 2000;
+
 fn seeds() -> u64 {
     std::env::var("AMCAST_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(SEEDS)
 }
@@ -173,4 +176,35 @@ fn nothing_safe_is_broken_with_the_hastiest_timers() {
     }
     println!("{settled} of {} settle", seeds());
     assert!(totals.deliveries > 0);
+}
+
+/// Each breaks a property that it declares, and all mutants are hunted with
+/// those of the other protocols.
+#[test]
+fn a_leader_that_delivers_ahead_of_its_log_and_a_message_that_counts_twice_are_found() {
+    for (name, property) in [
+        ("delivers-ahead", Property::UniformPrefixOrder),
+        ("delivers-ahead", Property::UniformAgreement),
+        ("takes-up-twice", Property::UniformIntegrity),
+        ("counts-copies-twice", Property::UniformIntegrity),
+    ] {
+        let broken = |seed: u64| {
+            let mut raw = trial::hasty(&RamCast, seed, None);
+            raw.groups = raw.groups.max(2);
+            raw.set.insert("mutant".to_string(), name.to_string());
+            let config = checked(&raw);
+            let profile = [Profile::All, Profile::Crash, Profile::Oracle][(seed % 3) as usize];
+            let (faulty, settle) = (Some(Span::millis(4)), Span::millis(100));
+            let brief = RunSettings { faulty, settle, ..small(profile) };
+            let plan = dying_clients(&config, &brief, seed, true);
+            let (_, findings) = judge(&config, plan, seed, &mut RunTotals::default());
+            let mut all = findings.findings.iter();
+            all.any(|(p, verdict)| {
+                *p == property && matches!(verdict, PropertyVerdict::Violated(_))
+            })
+        };
+        let found = (0..MUTANT_WITHIN).find(|&seed| broken(seed));
+        println!("{name}: {found:?}");
+        assert!(found.is_some(), "{name} is not seen to break {property}");
+    }
 }

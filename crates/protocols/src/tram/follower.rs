@@ -157,15 +157,14 @@ impl TramReplica {
     // [TRAM 2:32-37] consume what is decided, in order. The paper waits for the next slot; the
     // commit index also covers the last message, and slots that were never decided.
     pub(crate) fn consume(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
-        let leads =
-            matches!(&self.phase, ReplicaPhase::Leader(l) if l.commit <= self.progress.consumed);
-        if leads || !self.follows() {
+        let counted = self.counted();
+        if counted.is_some_and(|upto| upto <= self.progress.consumed) || !self.follows() {
             return;
         }
         let Some(log) = self.in_force(view) else { return };
         // [TRAM 2:21-23] [TRAM 4:16-18] a leader delivers what it counted itself.
-        if let ReplicaPhase::Leader(leader) = &self.phase {
-            self.progress.decided = self.progress.decided.max(leader.commit);
+        if let Some(upto) = counted {
+            self.progress.decided = self.progress.decided.max(upto);
         } else {
             let Some(control) = log.control() else { return };
             if self.misses(control.tail) {

@@ -647,6 +647,13 @@ impl TramReplica {
         self.count();
     }
 
+    /// A leader's: the position up to which a quorum has its log.
+    pub(crate) fn counted(&self) -> Option<u64> {
+        let ReplicaPhase::Leader(leader) = &self.phase else { return None };
+        let is_ahead = self.mutants.is(TramMutant::DeliversAhead);
+        Some(if is_ahead { leader.end } else { leader.commit })
+    }
+
     // [TRAM 2:20,29] decided is what a quorum has.
     fn count(&mut self) {
         let quorum = if self.mutants.is(TramMutant::DecidesAlone) { 1 } else { self.place.quorum };

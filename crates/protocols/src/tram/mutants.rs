@@ -28,6 +28,9 @@ crate::mutant::mutants! {
         DeliversUndecided = "delivers-undecided":
             "A follower delivers what it finds in its log, committed or not."
             breaks [UniformAgreement, UniformPrefixOrder];
+        DeliversAhead = "delivers-ahead":
+            "A leader delivers what lies in its own log, before a quorum of the group holds that."
+            breaks [UniformAgreement, UniformPrefixOrder];
         ForgetsAmnesia = "forgets-amnesia":
             "A replica that lost its memory continues as if it had promised nothing."
             breaks [Validity, UniformAgreement];

@@ -87,6 +87,7 @@ each! {
     a_leader_that_skips_group_catch_up_is_found = "skips-group-catch-up",
     // test: [TRAM 5:8-11]
     a_leader_that_skips_tree_catch_up_is_found = "skips-tree-catch-up",
+    a_leader_that_delivers_ahead_of_a_quorum_is_found = "delivers-ahead",
     a_follower_that_delivers_undecided_entries_is_found = "delivers-undecided",
     a_replica_that_forgets_its_amnesia_is_found = "forgets-amnesia",
     a_replica_that_counts_without_its_state_is_found = "trusts-the-log",

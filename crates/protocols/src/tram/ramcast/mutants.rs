@@ -11,6 +11,9 @@ crate::mutant::mutants! {
         DecidesAlone = "decides-alone":
             "A leader takes an entry for decided when it has written it to itself."
             breaks [UniformAgreement, UniformPrefixOrder];
+        DeliversAhead = "delivers-ahead":
+            "A leader delivers what lies in its own log, before a quorum of its group holds that record."
+            breaks [UniformAgreement, UniformPrefixOrder];
         LeadsAlone = "leads-alone":
             "A replica becomes leader with its own permission only."
             breaks [UniformPrefixOrder];
@@ -56,6 +59,7 @@ pub(super) fn of_group(config: &Config) -> Mutants<TramMutant> {
     let mutants: Mutants<RamCastMutant> = Mutants::of(config);
     let same = [
         (RamCastMutant::DecidesAlone, TramMutant::DecidesAlone),
+        (RamCastMutant::DeliversAhead, TramMutant::DeliversAhead),
         (RamCastMutant::LeadsAlone, TramMutant::LeadsAlone),
         (RamCastMutant::SkipsGroupCatchUp, TramMutant::SkipsGroupCatchUp),
         (RamCastMutant::SkipsRevocation, TramMutant::SkipsRevocation),
