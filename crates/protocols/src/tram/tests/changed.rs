@@ -167,3 +167,37 @@ fn a_client_that_comes_back_learns_the_tree_that_it_missed() {
         "it is on the way, and no destination"
     );
 }
+
+/// A change frees the lines before its cut, and those behind it are requested anew. A replica that started again just before
+/// has neither: it gets them before the client uses their room.
+#[test]
+fn what_is_stale_is_requested_anew_behind_what_a_restarted_replica_still_has_to_get() {
+    let mut world = world("-1,0");
+    let client = world.config.cluster().client(0).index();
+    (0..30).for_each(|_| assert!(world.cast(&[0], b"before")));
+    world.step(client, Input::Medium(MemoryInput::Poll));
+    // From here on it looks at nothing: neither at what is taken up, nor at the change.
+    world.paused.push(client);
+    world.run(10);
+    world.change_by(1, &[1, -1]);
+    world.run(20);
+    assert_eq!(world.times(world.replica(0, 0), "tram-overlay-changed"), 1);
+    (0..30).for_each(|_| assert!(world.cast(&[0], b"stale")));
+    let leader = world.leader(0).expect("one leads");
+    let other = (0..3).map(|r| world.replica(0, r)).find(|p| *p != leader).expect("three");
+    world.crash(other);
+    world.restart(other);
+    world.paused.clear();
+    world.run(1);
+    assert_eq!(world.times(Pid(client as u32), "tram-client-learns-overlay"), 2);
+    assert!(!world.cast(&[0], b"no room"), "the replica has not answered for what it got");
+    world.run(400);
+    assert!(world.processes[other.index()].protocol.fit());
+    let all: Vec<u64> = (1..=60).collect();
+    for r in 0..3 {
+        assert_eq!(world.seqs(world.replica(0, r)), all, "replica {r}");
+    }
+    assert!(world.cast(&[0, 1], b"and on"));
+    world.run(50);
+    assert_eq!(world.seqs(world.replica(1, 0)), [61]);
+}
