@@ -406,14 +406,7 @@ impl TramReplica {
         let lines = record.lines();
         let from_client = source < self.buffers.parent_source();
         let moved = || from_client && !buffer::holds(view.region(from.region), epoch);
-        let other_lease = from_client && record.lease != epoch;
-        let odd = self.wrong(source, record).or_else(|| {
-            if other_lease {
-                return Some("a message of another lease");
-            }
-            let pos = self.leader().taken[source].next;
-            self.wrong_overlay((from, region), (pos, epoch), record)
-        });
+        let odd = self.flaw(source, (from, region), epoch, record);
         if odd.is_some() && moved() {
             return false;
         }
@@ -510,6 +503,24 @@ impl TramReplica {
         };
         out.note(Note::Malformed(from, wrong));
         self.leader().taken[source].broken = true;
+    }
+
+    /// The flaw of the next record of that source, if any, which lies in lines under `epoch`.
+    fn flaw(
+        &mut self,
+        source: usize,
+        (from, region): (&RecordRing, &[CacheLine]),
+        epoch: u32,
+        record: &RingRecord,
+    ) -> Option<&'static str> {
+        if let Some(wrong) = self.wrong(source, record) {
+            return Some(wrong);
+        }
+        if source < self.buffers.parent_source() && record.lease != epoch {
+            return Some("a message of another lease");
+        }
+        let pos = self.leader().taken[source].next;
+        self.wrong_overlay((from, region), (pos, epoch), record)
     }
 
     /// The flaw of a record from that source, if any: then it is dropped.

@@ -319,7 +319,7 @@ impl TimestampExchange {
                         self.propose((msg, dst), (record.lease, own), None, hm);
                     }
                     MessageArrival::Known => {}
-                    // Who waits for it is told. What a client repeats is answered to nobody: nobody may wait.
+                    // The group that brought it waits for an answer. Nobody may wait for a client's repetition.
                     MessageArrival::Refused => match source_of(record.source) {
                         Some(from) => self.send_to(from, (msg, dst), (record.lease, REFUSAL), hm),
                         None => return true,

@@ -1,6 +1,6 @@
-//! What a leader takes from the buffers that other groups' leaders fill, and what it refuses.
+//! The records that a leader takes from the buffers that other groups' leaders fill, and those that it refuses.
 //!
-//! Only who leads judges a record, before it is in the log: what is in the log counts for every replica. A record that
+//! Only a leader judges a record, before it is in the log: the log counts for every replica. A record that
 //! nobody should have written costs the buffer of who wrote it, as long as it lies there.
 
 use super::RamCastMutant;
@@ -18,7 +18,7 @@ pub(crate) const NO_TIMESTAMP: &str = "a timestamp that no clock reaches";
 /// The flaw of a pad, or of a record without one.
 const WRONG_PAD: &str = "a pad that does not belong there";
 
-/// What lies at a position of another group's buffer.
+/// The look at a position of another group's buffer.
 enum ProposalLook {
     Absent,
     Sound,
@@ -26,7 +26,7 @@ enum ProposalLook {
 }
 
 impl TramReplica {
-    /// The buffer that holds the next record of another group. What one of its replicas should not have written is passed
+    /// The buffer that holds the next record of another group. A record that one of its replicas should not have written is passed
     /// over: each later leader writes the same records to a buffer of its own, and this one may write what belongs there.
     pub(crate) fn next_proposals(
         &mut self,

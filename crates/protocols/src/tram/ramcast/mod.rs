@@ -51,14 +51,15 @@
 //!   theirs passed.
 //! - A client that dies when it has written to some destinations only: a message in front of a queue that
 //!   waits longer than a failed replica is waited for goes to the other destinations as a whole, by an entry in the log. They
-//!   order it, and recognise the client's own copy if that comes later.
+//!   order it, and recognise the client's own copy if that comes later. A destination that has a message of the place's next
+//!   holder by then refuses it, and all drop it.
 //!
 //! # Limits, and why they suffice
 //! As TRAM's. Beside that, messages that wait for other groups are held outside the log, so that a log never waits
 //! for another group, and no two groups wait for each other's room. A client writes over a message in its buffer
 //! only when its group has delivered it, so they are never more than the clients' buffers hold.
 //! Proposals that another group has not taken over are held, too: 1 each for such a message, as a group delivers only what
-//! all destinations have proposed. Of each client's place, whatever leases it had, one number is kept, and beyond
+//! all destinations have proposed. Of each client's place, for all of its leases, one number is kept, and beyond
 //! it the numbers of messages that other groups brought and the client did not, as many as its buffer holds.
 //!
 //! # Malformed input

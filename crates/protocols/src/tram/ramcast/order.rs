@@ -69,7 +69,7 @@ impl ClientProgress {
         }
         let grows = Some(seq) > self.last;
         self.last = self.last.max(Some(seq));
-        // What else came early with a smaller number has no copy in the buffer: its holder died.
+        // Another early message with a smaller number has no copy in the buffer: its holder died.
         while self.early.first().is_some_and(|&early| early <= seq) {
             self.early.pop_first();
         }
@@ -86,7 +86,7 @@ impl ClientProgress {
     }
 }
 
-/// What a record with a whole message means for its order.
+/// The meaning of a record with a whole message for the order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum MessageArrival {
     /// It is new: the other destinations are to hear the group's timestamp.
@@ -495,8 +495,8 @@ messages! {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use super::MessageArrival::{Known, New, Refused};
+    use super::*;
     use amcast_core::Pid;
 
     const ME: Gid = Gid(0);
