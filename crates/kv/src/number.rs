@@ -63,6 +63,14 @@ pub(crate) fn random_count(bytes: &[u8]) -> Result<i64, RedisError> {
     int(bytes)?.checked_neg().map(|n| -n).ok_or(OUT_OF_NEGATABLE)
 }
 
+/// Refuses a count of members that are chosen at random and told with their values, if twice its size has more than
+/// 64 bits.
+pub(crate) fn check_random_pairs(count: i64) -> Result<(), RedisError> {
+    const MOST: i64 = i64::MAX / 2;
+    let fits = (-MOST..=MOST).contains(&count);
+    if fits { Ok(()) } else { Err(RedisError::fixed("ERR value is out of range")) }
+}
+
 /// The error of a number whose negation has more than 64 bits.
 pub(crate) const OUT_OF_NEGATABLE: RedisError = RedisError::fixed(
     "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
@@ -103,7 +111,11 @@ pub(crate) fn double(bytes: &[u8]) -> Result<f64, RedisError> {
 /// As [`double`].
 pub(crate) fn parse_double(bytes: &[u8]) -> Option<f64> {
     let d = read_double(bytes)?;
-    let is_named = || bytes.last().is_some_and(|b| b"fyFY".contains(b));
+    // The word may have a sign in front. A hexadecimal number may end in the same letter.
+    let is_named = || {
+        let word = bytes.strip_prefix(b"-").or(bytes.strip_prefix(b"+")).unwrap_or(bytes);
+        word.first().is_some_and(|b| b.eq_ignore_ascii_case(&b'i'))
+    };
     let is_zero = || {
         let (digits, end) = match bytes.iter().any(|b| b"xX".contains(b)) {
             true => (&b"123456789abcdefABCDEF"[..], &b"pP"[..]),
@@ -305,6 +317,11 @@ mod tests {
         for text in wrong {
             assert_eq!(parse_double(text.as_bytes()), None, "{text}");
             assert_eq!(parse_loose_double(text.as_bytes()), None, "{text}");
+        }
+        // The last digits of numbers that are too large are no part of a name.
+        for text in ["0x", "-0X", "+0x"].map(|sign| sign.to_string() + &"f".repeat(260)) {
+            assert_eq!(parse_double(text.as_bytes()), None, "{text}");
+            assert!(parse_loose_double(text.as_bytes()).is_some_and(f64::is_infinite), "{text}");
         }
         // Only bounds may be those.
         let loose = [

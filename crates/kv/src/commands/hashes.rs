@@ -3,7 +3,7 @@
 use super::super::Context;
 use super::super::data::{Hash, SMALL};
 use super::super::long_double::LongDouble;
-use super::super::number::{int, parse_int, push_int, random_count};
+use super::super::number::{check_random_pairs, int, parse_int, push_int, random_count};
 use super::super::registry::{CommandSpec, ONE};
 use super::super::reply::{RedisError, Reply};
 use super::super::work;
@@ -255,6 +255,9 @@ fn hrandfield(
         [word] if word.eq_ignore_ascii_case(b"withvalues") => true,
         _ => return Err(RedisError::SYNTAX),
     };
+    if with_values {
+        count.map_or(Ok(()), check_random_pairs)?;
+    }
     let len = c.get::<Hash>(args[1])?.map_or(0, Hash::len);
     let Some(count) = count else {
         let i = c.pick(len);

@@ -327,13 +327,12 @@ fn lpos(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
     let mut count = None;
     let mut maxlen = 0_i64;
     let options = &args[3..];
-    if !options.len().is_multiple_of(2) {
-        return Err(RedisError::SYNTAX);
-    }
-    for pair in options.chunks_exact(2) {
-        let no_less = |why| int(pair[1]).ok().filter(|n| *n >= 0).ok_or(RedisError::new(why));
-        match pair[0].to_ascii_lowercase().as_slice() {
-            b"rank" => rank = lpos_rank(int(pair[1])?)?,
+    for option in options.chunks(2) {
+        // A word without a value is wrong only after those in front of it.
+        let [name, value] = option else { return Err(RedisError::SYNTAX) };
+        let no_less = |why| int(value).ok().filter(|n| *n >= 0).ok_or(RedisError::new(why));
+        match name.to_ascii_lowercase().as_slice() {
+            b"rank" => rank = lpos_rank(int(value)?)?,
             b"count" => count = Some(no_less("ERR COUNT can't be negative")? as usize),
             b"maxlen" => maxlen = no_less("ERR MAXLEN can't be negative")?,
             _ => return Err(RedisError::SYNTAX),

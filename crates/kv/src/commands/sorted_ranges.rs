@@ -229,6 +229,10 @@ impl<'a> RangeQuery<'a> {
                 "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
             ));
         }
+        if by == RangeUnit::Rank {
+            // It has no meaning without a limit, and Redis ignores it.
+            offset = 0;
+        }
         if with_scores && by == RangeUnit::Lex {
             return Err(RedisError::new(
                 "ERR syntax error, WITHSCORES not supported in combination with BYLEX",

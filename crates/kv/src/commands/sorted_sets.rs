@@ -3,7 +3,7 @@
 
 use super::super::Context;
 use super::super::data::Sorted;
-use super::super::number::{double, parse_int, random_count};
+use super::super::number::{check_random_pairs, double, parse_int, random_count};
 use super::super::registry::{CommandSpec, KeyArguments, ONE};
 use super::super::reply::{RedisError, Reply};
 use super::super::work;
@@ -343,6 +343,9 @@ fn zrandmember(
         [word] if word.eq_ignore_ascii_case(b"withscores") => true,
         _ => return Err(RedisError::SYNTAX),
     };
+    if with_scores {
+        count.map_or(Ok(()), check_random_pairs)?;
+    }
     let len = c.get::<Sorted>(args[1])?.map_or(0, Sorted::len);
     let Some(count) = count else {
         let i = c.pick(len);
