@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -300,12 +300,21 @@ fn go_on(path: &Path, file: &ClusterFile, kept: &ClusterFile) -> Result<(), Clus
 fn divide_logs(path: &Path) {
     let dir = ClusterDir { path: path.to_path_buf() };
     for log in (0..REPLICAS_MAX).map(|rank| dir.log(rank)).filter(|log| log.is_file()) {
-        let line = format!("{CLUSTER_STARTS}\n");
-        let written = OpenOptions::new().append(true).open(&log);
-        if let Err(e) = written.and_then(|mut log| log.write_all(line.as_bytes())) {
+        if let Err(e) = divide_log(&log) {
             tracing::warn!("{}: {e}", log.display());
         }
     }
+}
+
+/// Writes the line that divides runs into a log, also behind a line that a kill has cut.
+fn divide_log(log: &Path) -> io::Result<()> {
+    let mut log = OpenOptions::new().read(true).append(true).open(log)?;
+    let mut last = [b'\n'];
+    if let Some(at) = log.metadata()?.len().checked_sub(1) {
+        log.read_exact_at(&mut last, at)?;
+    }
+    let end = if last == [b'\n'] { "" } else { "\n" };
+    log.write_all(format!("{end}{CLUSTER_STARTS}\n").as_bytes())
 }
 
 /// Waits until no node without shared memory lives in `path` any more. They hold a lock while they
@@ -514,4 +523,27 @@ fn remove_left_over(path: &Path) -> Result<bool, ClusterDirError> {
     ClusterDir { path: path.to_path_buf() }.discard_memory()?;
     wipe(path, false)?;
     remove_if_empty(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_divided_also_behind_a_line_that_was_cut() {
+        let _limit = amcast_test_policy::time_limit();
+        let path = std::env::temp_dir().join(format!("amcast-divided-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        let dir = ClusterDir { path: path.clone() };
+        let ends = "amcast n0: it is a copy\n";
+        for (before, end) in [("", ""), (ends, ""), (&format!("{ends}2026-11-22T16"), "\n")] {
+            fs::write(dir.log(0), before).unwrap();
+            divide_logs(&path);
+            let after = fs::read_to_string(dir.log(0)).unwrap();
+            assert_eq!(after, format!("{before}{end}{CLUSTER_STARTS}\n"));
+            assert_eq!(dir.last_words(0), None, "they are of the run before");
+        }
+        assert!(!dir.log(1).exists(), "a node that said nothing has no log");
+        fs::remove_dir_all(&path).unwrap();
+    }
 }
