@@ -1,6 +1,6 @@
 //! Errors of the operating system, with their object and the remedy.
 
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Error, ErrorKind, Read};
@@ -120,8 +120,8 @@ pub fn read_text(path: &Path, bytes_max: usize, pipes: PipeInput) -> io::Result<
 pub fn read_bytes(path: &Path, bytes_max: usize, pipes: PipeInput) -> io::Result<Vec<u8>> {
     let refuse = |why: &str| Err(Error::new(ErrorKind::InvalidInput, why));
     let kind = fs::metadata(path)?.file_type();
-    // A pipe without a name has no path but those of descriptors.
-    if kind.is_fifo() && path.canonicalize().is_ok() {
+    // A pipe without a name has no path but those of descriptors. One that this process has open has had a writer.
+    if kind.is_fifo() && path.canonicalize().is_ok() && !is_of_descriptor(path) {
         return refuse("it is a named pipe (FIFO), to which nobody may ever write; give a file");
     }
     if kind.is_fifo() && pipes == PipeInput::Refused {
@@ -133,12 +133,28 @@ pub fn read_bytes(path: &Path, bytes_max: usize, pipes: PipeInput) -> io::Result
     }
     let mut bytes = Vec::new();
     let most = (bytes_max as u64).saturating_add(1);
-    File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    let file = if kind.is_fifo() { reopen_pipe(path)? } else { File::open(path)? };
+    file.take(most).read_to_end(&mut bytes)?;
     if bytes.len() > bytes_max {
         let why = format!("it has more than {bytes_max} bytes; is it the right file?");
         return Err(Error::new(ErrorKind::FileTooLarge, why));
     }
     Ok(bytes)
+}
+
+/// Whether a path names what this process has open.
+fn is_of_descriptor(path: &Path) -> bool {
+    let parents = ["/dev/fd", "/proc/self/fd"].map(Path::new);
+    path == Path::new("/dev/stdin") || path.parent().is_some_and(|parent| parents.contains(&parent))
+}
+
+/// Opens a pipe that this process has open once more. Its writer may have ended already, and what it wrote is still
+/// there: it is not waited for another writer, but a reader waits for one that is there.
+fn reopen_pipe(path: &Path) -> io::Result<File> {
+    let pipe = open_at_once(path)?;
+    let flags = fcntl_getfl(&pipe)?;
+    fcntl_setfl(&pipe, flags - OFlags::NONBLOCK)?;
+    Ok(pipe)
 }
 
 /// Opens a file for reading, at once: of a FIFO in its place nobody may have the other end open.
@@ -175,6 +191,13 @@ mod tests {
         io::Write::write_all(&mut to, b"piped").unwrap();
         drop(to);
         assert_eq!(read(Path::new(&pipe), 12).unwrap(), "piped");
+        // One with a name that a shell has opened, as `< fifo` does; its writer has ended.
+        let from = open_at_once(&fifo).unwrap();
+        fs::write(&fifo, "by name").unwrap();
+        let pipe = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&from));
+        let again = read_text(Path::new(&pipe), 12, PipeInput::Refused).unwrap_err();
+        assert!(again.to_string().contains("only once"), "{again}");
+        assert_eq!(read(Path::new(&pipe), 12).unwrap(), "by name");
         fs::remove_dir_all(&dir).unwrap();
     }
 

@@ -74,7 +74,7 @@ enum OverlayAction {
 pub(super) fn run(args: &OverlayArgs) -> Result<(), Failure> {
     let (dir, file) = match &args.config {
         Some(path) => {
-            let file = ClusterFile::read(path).map_err(Failure::misuse)?;
+            let file = ClusterFile::read_once(path).map_err(Failure::misuse)?;
             (ClusterDir::of_host(&file, path), file)
         }
         None => {
