@@ -1,6 +1,6 @@
 //! A node that hangs while its cluster starts.
 
-use crate::harness::{UpCluster, bytes, call, signal, unique};
+use crate::harness::{UpCluster, bytes, call, errors, run, signal, unique};
 use amcast::client::Answer;
 use amcast::node::cluster_dir::ClusterDir;
 use rustix::process::Signal;
@@ -61,4 +61,35 @@ fn a_cluster_serves_without_a_node_that_hangs_and_says_when_that_comes() {
     assert_eq!(up.stop(), Some(0));
     fs::remove_dir_all(&data).unwrap();
     fs::remove_file(&said_path).unwrap();
+}
+
+#[test]
+fn a_new_cluster_fails_for_a_node_that_ends_again_and_again_also_slowly() {
+    let _limit = amcast_test_policy::time_limit();
+    let data = unique("slow");
+    let killed = thread::spawn({
+        let data = data.clone();
+        move || {
+            // So many ends are too many; by the third a majority serves for long.
+            for start in 1..=3 {
+                let is_there = || {
+                    let n1 = ClusterDir::at(&data).ok()?.lives().get(1)?.clone();
+                    n1.os_pid.filter(|_| n1.starts == start)
+                };
+                let os_pid = wait_for("the node starts", is_there);
+                signal(os_pid, Signal::STOP);
+                thread::sleep(Duration::from_millis(2500));
+                signal(os_pid, Signal::KILL);
+            }
+        }
+    });
+    let dir = data.display().to_string();
+    let ports = ["--redis-port", "0", "--log-port", "0", "--http-port", "0"];
+    let up = ["up", "--protocol", "multi-ring", "--data", &dir];
+    let output = run(&[&up[..], &ports].concat());
+    killed.join().unwrap();
+    let said = errors(&output);
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(1), &b""[..]), "{said}");
+    assert!(said.contains("n1 cannot be started: it was killed by signal 9"), "{said}");
+    fs::remove_dir_all(&data).unwrap();
 }

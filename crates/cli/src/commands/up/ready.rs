@@ -64,23 +64,26 @@ impl Readiness<'_> {
                 return Ok(None);
             }
             let lives = self.nodes.lives();
+            let dead = dead(&lives, &self.watch.nodes());
             let failing: Vec<&NodeProcess> =
-                lives.iter().filter(|life| life.starts > STARTS_MAX).collect();
-            let is_late = begun.elapsed() >= START_PATIENCE;
-            let serves = self.watch.ready();
-            serves_since = serves_since.or_else(|| Some(Instant::now())).filter(|_| serves.is_ok());
-            let is_patient = serves_since.is_none_or(|since| since.elapsed() < GRACE);
-            let is_damaged = self.goes_on && !failing.is_empty();
-            let waits_for_all = is_patient && !is_damaged;
-            let ready = if waits_for_all { self.watch.all_ready() } else { serves };
-            let Err(why) = ready.and_then(|()| self.probe()) else {
-                return Ok(Some(self.tell_missing()));
-            };
+                dead.iter().copied().filter(|life| life.starts > STARTS_MAX).collect();
             let quorum = self.watch.cluster().quorum();
             let bearable = if self.goes_on { lives.len().saturating_sub(quorum) } else { 0 };
             if failing.len() > bearable {
                 return Err(Failure::Failed(cannot_start(&failing)));
             }
+            let is_late = begun.elapsed() >= START_PATIENCE;
+            let serves = self.watch.ready();
+            serves_since = serves_since.or_else(|| Some(Instant::now())).filter(|_| serves.is_ok());
+            let is_patient = serves_since.is_none_or(|since| since.elapsed() < GRACE);
+            let is_damaged = self.goes_on && !failing.is_empty();
+            // In a new cluster a node that ends again and again is an error, however slowly it does so.
+            let may_fail = !self.goes_on && !dead.is_empty() && !is_late;
+            let waits_for_all = (is_patient && !is_damaged) || may_fail;
+            let ready = if waits_for_all { self.watch.all_ready() } else { serves };
+            let Err(why) = ready.and_then(|()| self.probe()) else {
+                return Ok(Some(self.tell_missing()));
+            };
             if is_late {
                 let why = format!("the cluster does not serve after {START_PATIENCE:?}: {why}");
                 return Err(Failure::Failed(why));
@@ -185,6 +188,14 @@ impl LateNodes {
         };
         self.names.extract_if(.., |name| is_ready(name)).collect()
     }
+}
+
+/// The nodes that have ended since they were started first, and are not ready again, by what they `said` last.
+fn dead<'a>(lives: &'a [NodeProcess], said: &[Option<NodeStatus>]) -> Vec<&'a NodeProcess> {
+    let is_ready = |rank: usize| matches!(said.get(rank), Some(Some(node)) if node.ready);
+    let lives = lives.iter().enumerate();
+    let dead = lives.filter(|(rank, life)| life.last_end.is_some() && !is_ready(*rank));
+    dead.map(|(_, life)| life).collect()
 }
 
 /// That these nodes end whenever they are started.
