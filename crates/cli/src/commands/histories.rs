@@ -139,7 +139,10 @@ fn missing(files: &[PathBuf], noted: &[String]) -> Option<String> {
     let first = (0..nodes).map(|n| (format!("n{n}"), 0));
     let is_lost = |(of, run): &(String, u32)| !known.contains(&(of.as_str(), *run));
     let noted = noted.iter().filter_map(|name| of_recording(Path::new(name)));
-    let mut lost: Vec<_> = noted.map(|(of, run)| (of.to_string(), run)).filter(is_lost).collect();
+    // In their order; a file may be noted more than once.
+    let mut seen = BTreeSet::new();
+    let noted = noted.filter(|of| seen.insert(*of)).map(|(of, run)| (of.to_string(), run));
+    let mut lost: Vec<_> = noted.filter(is_lost).collect();
     if lost.is_empty() {
         lost.extend(first.chain(wanted).find(is_lost));
     }
@@ -283,6 +286,8 @@ mod tests {
         assert_eq!(of(&noted[..2], &noted), None);
         let calls = of(&noted[..1], &noted).unwrap();
         assert_eq!(calls, "calls-c0.0.jsonl (calls-*: what clients called at one gateway)");
+        let twice = [noted[0], noted[1], noted[0], noted[1]];
+        assert_eq!(of(&noted[..1], &twice), Some(calls), "a file that is noted twice is told once");
         let many: Vec<String> = (0..6).map(|n| format!("n{n}.0.jsonl")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         let lost = of(&[], &many).unwrap();
