@@ -106,13 +106,36 @@ pub(super) fn run(args: &ViewArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes a file that only its owner may read, as the histories are: the page has clients' data in it.
+/// Writes a file that only its owner may read, as the histories are: the page has clients' data in it. One that was there
+/// stays as it was until the new one is complete, and if that cannot be written or be kept from others.
 fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(path)?;
-    // The one before may have been open to others.
-    if file.metadata()?.is_file() {
-        file.set_permissions(fs::Permissions::from_mode(FILE_MODE))?;
+    if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        // A pipe or a device has no page to keep.
+        return OpenOptions::new().write(true).open(path)?.write_all(bytes);
+    }
+    // Where a link points, the file is replaced and not the link.
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let new = path.with_file_name(new_name());
+    // A process of the same number may have been killed.
+    _ = fs::remove_file(&new);
+    let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&new)?;
+    let written = fill_private(file, bytes).and_then(|()| fs::rename(&new, &path));
+    if written.is_err() {
+        _ = fs::remove_file(&new);
+    }
+    written
+}
+
+/// The name of a page that is being written.
+fn new_name() -> String {
+    format!(".amcast-page-{}.new", std::process::id())
+}
+
+/// Writes a new file, if only its owner may read it.
+fn fill_private(mut file: fs::File, bytes: &[u8]) -> io::Result<()> {
+    file.set_permissions(fs::Permissions::from_mode(FILE_MODE))?;
+    if file.metadata()?.permissions().mode() & 0o077 != 0 {
+        return Err(io::Error::other("the file system lets others read it"));
     }
     file.write_all(bytes)
 }
@@ -198,5 +221,32 @@ mod tests {
             assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, FILE_MODE);
             fs::remove_file(&path).unwrap();
         }
+    }
+
+    #[test]
+    fn a_page_is_replaced_where_a_link_points_and_stays_as_it_was_if_the_new_one_cannot_be_made() {
+        let _limit = amcast_test_policy::time_limit();
+        let dir = std::env::temp_dir().join(format!("amcast-pages-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let (page, link) = (dir.join("page.html"), dir.join("link.html"));
+        fs::write(&page, "before").unwrap();
+        fs::set_permissions(&page, fs::Permissions::from_mode(0o644)).unwrap();
+        std::os::unix::fs::symlink("page.html", &link).unwrap();
+        let mode = || fs::metadata(&page).unwrap().permissions().mode() & 0o777;
+        // Something is in the way of the new page.
+        let new = dir.join(new_name());
+        fs::create_dir(&new).unwrap();
+        write_private(&link, b"after").unwrap_err();
+        assert_eq!((fs::read_to_string(&page).unwrap().as_str(), mode()), ("before", 0o644));
+        fs::remove_dir(&new).unwrap();
+        // A page that a killed process did not complete is not.
+        fs::write(&new, "aft").unwrap();
+        write_private(&link, b"after").unwrap();
+        assert_eq!((fs::read_to_string(&page).unwrap().as_str(), mode()), ("after", FILE_MODE));
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 2, "nothing else is left");
+        write_private(Path::new("/dev/null"), b"after").unwrap();
+        assert!(write_private(&dir, b"after").is_err());
+        fs::remove_dir_all(&dir).unwrap();
     }
 }
