@@ -69,6 +69,7 @@ fn come_together(members: &mut [MemberProcess], of: &[usize]) {
 fn judge(record: &Path) {
     let mut lines = BTreeMap::new();
     let files = std::fs::read_dir(record).expect("histories were written").flatten();
+    let files = files.filter(|entry| entry.path().extension().is_some_and(|e| e == "jsonl"));
     for (file, entry) in files.enumerate() {
         let text = std::fs::read_to_string(entry.path()).expect("a history is text");
         let mut last = 0;
