@@ -13,6 +13,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+#[path = "differential/introspection.rs"]
+mod introspection;
 #[path = "differential/large.rs"]
 mod large;
 #[path = "differential/odd.rs"]

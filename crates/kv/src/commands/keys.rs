@@ -10,6 +10,21 @@ use super::super::work::{self, PricedPattern};
 use super::strings::ExpiryForm;
 use super::subcommands;
 
+/// A hash of more fields, or with longer ones, is no list of bytes in Redis; nor is a sorted set, or a set of more numbers.
+const HASH_LISTPACK_ENTRIES_MAX: usize = 512;
+const SORTED_LISTPACK_ENTRIES_MAX: usize = 128;
+const INTSET_ENTRIES_MAX: usize = 512;
+const LISTPACK_VALUE_BYTES_MAX: usize = 64;
+
+/// These bounds by the names of Redis's parameters.
+pub(super) const ENCODING_BOUNDS: [(&str, usize); 5] = [
+    ("hash-max-listpack-entries", HASH_LISTPACK_ENTRIES_MAX),
+    ("hash-max-listpack-value", LISTPACK_VALUE_BYTES_MAX),
+    ("set-max-intset-entries", INTSET_ENTRIES_MAX),
+    ("zset-max-listpack-entries", SORTED_LISTPACK_ENTRIES_MAX),
+    ("zset-max-listpack-value", LISTPACK_VALUE_BYTES_MAX),
+];
+
 const SECOND: KeyArguments = KeyArguments::Range { first: 2, last: 2, step: 1 };
 
 pub(crate) const COMMANDS: &[CommandSpec] = &[
@@ -390,17 +405,32 @@ fn copy(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
     Ok(())
 }
 
+/// How Redis of the version that is followed would keep a value, with its parameters as `CONFIG GET` shows them.
 fn encoding(data: &Data) -> &'static str {
+    let short = |bytes: &[u8]| bytes.len() <= LISTPACK_VALUE_BYTES_MAX;
     match data {
         Data::Str(s) if parse_int(s).is_some() => "int",
         Data::Str(s) if s.len() <= 44 => "embstr",
         Data::Str(_) => "raw",
-        Data::List(l) if l.len() <= 128 => "listpack",
         Data::List(_) => "quicklist",
-        Data::Hash(h) if h.len() <= 128 => "listpack",
-        Data::Set(s) if s.len() <= 512 && s.iter().all(|m| parse_int(m).is_some()) => "intset",
+        Data::Hash(h)
+            if h.len() <= HASH_LISTPACK_ENTRIES_MAX
+                && h.iter().all(|(field, value)| short(field) && short(value)) =>
+        {
+            "listpack"
+        }
+        Data::Set(s)
+            if s.len() <= INTSET_ENTRIES_MAX && s.iter().all(|m| parse_int(m).is_some()) =>
+        {
+            "intset"
+        }
         Data::Hash(_) | Data::Set(_) => "hashtable",
-        Data::Sorted(z) if z.len() <= 128 => "listpack",
+        Data::Sorted(z)
+            if z.len() <= SORTED_LISTPACK_ENTRIES_MAX
+                && z.iter_from(0).all(|(member, _)| short(member)) =>
+        {
+            "listpack"
+        }
         Data::Sorted(_) => "skiplist",
     }
 }

@@ -5,7 +5,7 @@ use super::super::number::parse_int;
 use super::super::registry::{self, AfterRun, CommandSpec, KeyArguments};
 use super::super::reply::{RedisError, Reply};
 use super::super::{Context, Partitions, glob, slots};
-use super::{hyperloglog, info, subcommands};
+use super::{hyperloglog, info, keys, subcommands};
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_core::{Gid, GroupSet};
 use std::collections::BTreeMap;
@@ -108,15 +108,11 @@ impl Settings {
             ("timeout", "0"),
             ("slowlog-log-slower-than", "-1"),
             ("slowlog-max-len", "128"),
-            ("list-max-listpack-size", "128"),
-            ("hash-max-listpack-entries", "128"),
-            ("hash-max-listpack-value", "64"),
-            ("set-max-intset-entries", "512"),
-            ("zset-max-listpack-entries", "128"),
-            ("zset-max-listpack-value", "64"),
+            ("list-max-listpack-size", "-2"),
         ]
         .map(|(k, v)| (k, v.to_owned()))
         .into();
+        all.extend(keys::ENCODING_BOUNDS.map(|(name, most)| (name, most.to_string())));
         all.insert("requirepass", password.unwrap_or_default());
         all.insert("hll-sparse-max-bytes", hyperloglog::SPARSE_BYTES_MAX.to_string());
         all.insert("maxclients", clients_max.to_string());

@@ -64,6 +64,13 @@ const ALL: &[(&str, &[Subcommand])] = &[
         ],
     ),
     (
+        "FUNCTION",
+        &[
+            ("FLUSH [ASYNC|SYNC]", "Accepted, without an effect: there are no functions."),
+            ("LIST [LIBRARYNAME <pattern>] [WITHCODE]", "Return none."),
+        ],
+    ),
+    (
         "LATENCY",
         &[
             ("HISTOGRAM [<command> ...]", "Return none."),
