@@ -14,7 +14,7 @@ use super::Context;
 use super::args::{decode_args, split_epoch};
 use super::batch;
 use super::commands::transactions::OrderedTransaction;
-use super::commands::{bits, memory, partitions, sort};
+use super::commands::{bits, memory, partitions, sort, strings};
 use super::missing;
 use super::number::parse_int;
 use super::registry::{CommandSpec, KeyArguments, lookup};
@@ -234,6 +234,13 @@ impl<'a> GrowthForecast<'a> {
         self.held.insert(key, SizeBound { most: most.max(to), paid: paid.max(to) });
     }
 
+    /// The string of a key may come to have so many bytes, if the command writes at all.
+    fn lengthen(&mut self, c: &Context<'_>, key: &'a [u8], to: Option<usize>) {
+        if let Some(to) = to {
+            self.grow(c, key, to as u64 + key.len() as u64 + ARG_BYTES);
+        }
+    }
+
     /// A key may come to take so much more, which is counted already, or comes from others.
     fn take_over(&mut self, c: &Context<'_>, key: &'a [u8], bytes: u64) {
         let held = self.held(c, key);
@@ -260,23 +267,13 @@ impl<'a> GrowthForecast<'a> {
         if command.check_arity(args.len()).is_err() {
             return;
         }
-        let string = |bytes: u64| bytes.saturating_add(ARG_BYTES);
-        let number = |arg: &[u8]| parse_int(arg).and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
         match command.name {
-            // Nothing is written, wherever that is.
-            "setrange" if args[3].is_empty() => {}
-            "setrange" => {
-                let end = number(args[2]).saturating_add(args[3].len() as u64);
-                self.grow(c, args[1], string(end).saturating_add(args[1].len() as u64));
-            }
-            "setbit" => self.grow(c, args[1], string(number(args[2]) / 8 + args[1].len() as u64)),
-            "bitfield" => {
-                let end = bits::written_bytes(args).unwrap_or(0) + args[1].len();
-                self.grow(c, args[1], string(end as u64));
-            }
+            "setrange" => self.lengthen(c, args[1], strings::setrange_bytes(args)),
+            "setbit" => self.lengthen(c, args[1], bits::setbit_bytes(args)),
+            "bitfield" => self.lengthen(c, args[1], bits::bitfield_bytes(args)),
             "bitop" => {
                 let longest = args[3..].iter().map(|key| self.size(c, key)).max().unwrap_or(0);
-                self.grow(c, args[2], string(longest.saturating_add(args[2].len() as u64)));
+                self.grow(c, args[2], longest.saturating_add(args[2].len() as u64 + ARG_BYTES));
             }
             "copy" => {
                 let size = self.size(c, args[1]).saturating_add(args[2].len() as u64);

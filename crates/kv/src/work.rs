@@ -15,6 +15,7 @@ use super::Context;
 use super::commands::hashes::RANDOM_MAX;
 use super::commands::hyperloglog::SPARSE_BYTES_MAX;
 use super::commands::transactions::OrderedTransaction;
+use super::commands::{bits, strings};
 use super::data::{Data, Hash, Str};
 use super::glob;
 use super::long_double::digits_max;
@@ -173,23 +174,24 @@ pub(crate) fn of_copy(c: &Context<'_>, args: &[&[u8]]) -> u64 {
     elements.saturating_mul(ADD_NS).saturating_add(bytes)
 }
 
-/// A string may become as long as `args[2]` says, in bytes.
+/// A string may become as long as a `SETRANGE` makes it.
 pub(crate) fn of_setrange(c: &Context<'_>, args: &[&[u8]]) -> u64 {
-    match args.get(3) {
-        Some([]) => 0,
-        _ => number(args.get(2)).saturating_sub(size(c, args[1]).bytes),
-    }
+    lengthened(c, args, strings::setrange_bytes(args))
 }
 
-/// A string may become as long as `args[2]` says, in bits.
+/// The same of a `SETBIT`.
 pub(crate) fn of_setbit(c: &Context<'_>, args: &[&[u8]]) -> u64 {
-    (number(args.get(2)) / 8).saturating_sub(size(c, args[1]).bytes)
+    lengthened(c, args, bits::setbit_bytes(args))
 }
 
-/// A string may become as long as the last field that is written.
+/// The same of a `BITFIELD`: as the last field that is written.
 pub(crate) fn of_bitfield(c: &Context<'_>, args: &[&[u8]]) -> u64 {
-    let end = super::commands::bits::written_bytes(args).unwrap_or(0) as u64;
-    end.saturating_sub(size(c, args[1]).bytes)
+    lengthened(c, args, bits::bitfield_bytes(args))
+}
+
+/// The string of `args[1]` becomes so long, unless nothing is written.
+fn lengthened(c: &Context<'_>, args: &[&[u8]], to: Option<usize>) -> u64 {
+    to.map_or(0, |to| (to as u64).saturating_sub(size(c, args[1]).bytes))
 }
 
 /// All strings are combined: `BITOP`.

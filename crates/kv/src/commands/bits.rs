@@ -94,6 +94,11 @@ fn grow(bytes: &mut Vec<u8>, bits: usize) -> bool {
     short
 }
 
+/// Bytes that a string has after a `SETBIT`, at least; none if it writes nothing.
+pub(crate) fn setbit_bytes(args: &[&[u8]]) -> Option<usize> {
+    in_bounds(parse_int(args[2])).ok().map(|at| at / 8 + 1)
+}
+
 fn setbit(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let (key, at) = (args[1], in_bounds(parse_int(args[2]))?);
     let on = match args[3] {
@@ -373,7 +378,7 @@ fn parse_fields(args: &[&[u8]]) -> Result<Vec<(Field, Change, Overflow)>, RedisE
 }
 
 /// Bytes that a string has after a `BITFIELD`, at least; none if it writes nothing.
-pub(crate) fn written_bytes(args: &[&[u8]]) -> Option<usize> {
+pub(crate) fn bitfield_bytes(args: &[&[u8]]) -> Option<usize> {
     written_bits(&parse_fields(args).ok()?).map(|bits| bits.div_ceil(8))
 }
 

@@ -312,10 +312,16 @@ fn strlen(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<
     Ok(())
 }
 
+/// Bytes that a string has after a `SETRANGE`, at least; none if it writes nothing.
+pub(crate) fn setrange_bytes(args: &[&[u8]]) -> Option<usize> {
+    let offset = usize::try_from(parse_int(args[2])?).ok()?;
+    let end = offset.saturating_add(args[3].len());
+    (!args[3].is_empty() && end <= STRING_BYTES_MAX).then_some(end)
+}
+
 fn setrange(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let (key, value) = (args[1], args[3]);
-    let offset = int(args[2])?;
-    if offset < 0 {
+    if int(args[2])? < 0 {
         return Err(RedisError::new("ERR offset is out of range"));
     }
     let store = c.store(key);
@@ -324,15 +330,12 @@ fn setrange(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Resul
         reply.count(len);
         return Ok(());
     }
-    let end = (offset as usize).saturating_add(value.len());
-    if end > STRING_BYTES_MAX {
-        return Err(RedisError::TOO_LONG);
-    }
+    let end = setrange_bytes(args).ok_or(RedisError::TOO_LONG)?;
     let bytes = store.get_or_new::<Str>(key)?;
     if bytes.len() < end {
         bytes.resize(end, 0);
     }
-    bytes[offset as usize..end].copy_from_slice(value);
+    bytes[end - value.len()..end].copy_from_slice(value);
     reply.count(bytes.len());
     store.touch(key);
     Ok(())

@@ -137,6 +137,11 @@ const RANDOM_COUNTS: [&str; 5] = [
 const WITH_RANDOM_COUNTS: [&str; 2] =
     ["HRANDFIELD z # WITHVALUES", "ZRANDMEMBER list # WITHSCORES"];
 
+/// Ends of strings that are too long, here and in Redis.
+const LARGE_OFFSETS: [&str; 4] =
+    ["4294967296", "4294967297", "9223372036854775806", "9223372036854775807"];
+const WITH_LARGE_OFFSETS: [&str; 3] = ["SETRANGE K # v", "SETRANGE K # ?", "SETBIT K # 1"];
+
 /// The words of a line; `?` is an empty one.
 fn line(text: &str, key: &str, odd: &str) -> Vec<String> {
     let word = |word: &str| match word {
@@ -162,12 +167,14 @@ fn odd_arguments_are_taken_or_refused_as_by_redis() {
     let doubles = DOUBLES.iter().map(|d| d.to_string()).chain(bounds).chain(large);
     let doubles: Vec<String> = doubles.collect();
     let owned = |odds: &[&str]| odds.iter().map(|odd| odd.to_string()).collect::<Vec<_>>();
-    let [integers, offsets, counts] = [&INTEGERS[..], &OFFSETS, &RANDOM_COUNTS].map(owned);
-    let tried: [(&[&str], &[String]); 4] = [
+    let odds = [&INTEGERS[..], &OFFSETS, &RANDOM_COUNTS, &LARGE_OFFSETS].map(owned);
+    let [integers, offsets, counts, ends] = odds;
+    let tried: [(&[&str], &[String]); 5] = [
         (&WITH_INTEGERS, &integers),
         (&WITH_DOUBLES, &doubles),
         (&WITH_OFFSETS, &offsets),
         (&WITH_RANDOM_COUNTS, &counts),
+        (&WITH_LARGE_OFFSETS, &ends),
     ];
     let tried = tried.iter().flat_map(|(texts, odds)| texts.iter().map(|text| (text, *odds)));
     let mut wrong = Vec::new();
