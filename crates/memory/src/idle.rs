@@ -2,6 +2,7 @@
 
 use core::hint;
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// How long a loop spins and yields before it parks. A value, so that a node can be configured.
 ///
@@ -71,11 +72,53 @@ pub struct IdleCounts {
     pub parks: u64,
 }
 
+/// A yield that took longer gave the core to a process with work of its own, for a slice of its time: loops of a
+/// cluster seldom have so much to do before they yield in turn.
+const LONG_YIELD: Duration = Duration::from_micros(500);
+
+/// How often a loop parks where it would yield after one long yield, and after many in a row.
+const PARKS_MIN: u32 = 64;
+const PARKS_MAX: u32 = 4_096;
+
+/// Whether the core is wanted by others, too.
+///
+/// A loop that yields such a core gets it back milliseconds later, even if a message comes meanwhile; one that parks is
+/// woken at once. So it parks where it would yield, for a while that doubles each time another yield shows the same.
+#[derive(Clone, Copy, Debug)]
+struct Contention {
+    /// So many times more it parks.
+    parks_left: u32,
+    /// So many times it parks after the next long yield.
+    parks_next: u32,
+}
+
+impl Contention {
+    const NONE: Self = Self { parks_left: 0, parks_next: PARKS_MIN };
+
+    /// Whether to park instead of this yield.
+    fn parks(&mut self) -> bool {
+        let parks = self.parks_left > 0;
+        self.parks_left -= u32::from(parks);
+        parks
+    }
+
+    /// A yield took so long.
+    fn yielded(&mut self, took: Duration) {
+        if took > LONG_YIELD {
+            self.parks_left = self.parks_next;
+            self.parks_next = (self.parks_next * 2).min(PARKS_MAX);
+        } else {
+            self.parks_next = PARKS_MIN;
+        }
+    }
+}
+
 /// The policy of one loop at work.
 #[derive(Clone, Copy, Debug)]
 pub struct Idler {
     policy: Idle,
     rounds: u32,
+    contention: Contention,
     counts: IdleCounts,
 }
 
@@ -87,7 +130,7 @@ const EAGER_ROUNDS: u32 = 64;
 impl Idler {
     /// Follows `policy`.
     pub fn new(policy: Idle) -> Self {
-        Self { policy, rounds: 0, counts: IdleCounts::default() }
+        Self { policy, rounds: 0, contention: Contention::NONE, counts: IdleCounts::default() }
     }
 
     /// This round found work: begin again with spinning.
@@ -105,9 +148,13 @@ impl Idler {
             if round >= EAGER_ROUNDS {
                 hint::spin_loop();
             }
-        } else if !self.policy.parks || round - self.policy.spins < self.policy.yields {
+        } else if !self.policy.parks
+            || round - self.policy.spins < self.policy.yields && !self.contention.parks()
+        {
             self.counts.yields += 1;
+            let begun = Instant::now();
             thread::yield_now();
+            self.contention.yielded(begun.elapsed());
         } else {
             self.counts.parks += 1;
             return Pause::Park;
@@ -141,6 +188,28 @@ mod tests {
         assert_eq!([idler.pause(), idler.pause()], [Pause::Again, Pause::Park]);
         let spins = |policy: Idle| policy.woken().spins;
         assert_eq!([Idle::PARK, Idle::SHARED, Idle::SPIN].map(spins), [0, 10, 200]);
+    }
+
+    #[test]
+    fn a_core_that_others_want_is_not_yielded_for_a_while_which_doubles() {
+        let mut contention = Contention::NONE;
+        let mut parks_after = |took| {
+            contention.yielded(took);
+            (0..2 * PARKS_MAX).take_while(|_| contention.parks()).count()
+        };
+        let long = LONG_YIELD * 2;
+        assert_eq!([long, long, long].map(&mut parks_after), [64, 128, 256]);
+        assert_eq!([LONG_YIELD, long].map(&mut parks_after), [0, 64], "the core is free again");
+        let last = (0..10).map(|_| parks_after(long)).last();
+        assert_eq!(last, Some(PARKS_MAX as usize));
+    }
+
+    #[test]
+    fn a_loop_that_knows_of_others_parks_where_it_would_yield_and_spins_as_before() {
+        let mut idler = Idler::new(Idle { spins: 1, yields: 9, parks: true });
+        idler.contention.yielded(LONG_YIELD * 2);
+        assert_eq!([idler.pause(), idler.pause()], [Pause::Again, Pause::Park]);
+        assert_eq!(idler.counts(), IdleCounts { spins: 1, parks: 1, ..IdleCounts::default() });
     }
 
     #[test]
