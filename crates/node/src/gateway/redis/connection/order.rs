@@ -95,6 +95,11 @@ impl<B: Backend> RedisConnection<B> {
         now: ClockReading,
     ) -> Result<(u64, AfterAnswer), UnsentCommand> {
         let mut pending = pending;
+        if !self.admits(&pending) {
+            // Nobody may wait for a place, or behind a turn, of a command that waits for others of its connection.
+            pending.turn = None;
+            return Err(pending);
+        }
         match self.large_answer(&pending) {
             // It may have waited before, when larger answers were expected.
             None => {
@@ -102,11 +107,6 @@ impl<B: Backend> RedisConnection<B> {
                 self.take_free_place(&mut pending);
             }
             Some(size) => {
-                if !self.admits(&pending) {
-                    // Nobody may wait in line behind a turn that is not asked for.
-                    pending.turn = None;
-                    return Err(pending);
-                }
                 if !self.has_answer_place(&mut pending, size, cx) {
                     return Err(pending);
                 }
