@@ -18,6 +18,10 @@ use std::borrow::Cow;
 const CUT_SHORT: &[u8] =
     b"-ERR a node answered fewer commands than were sent; whether this one took effect is not known\r\n";
 
+/// Answers of a batch that together have so many bytes may have taken the room of one behind them. Where they have fewer,
+/// an answer that had no room is nearly as large as one that would need a place, or larger.
+const ROOM_TAKEN_BYTES: usize = size_refusal::SMALL_ANSWER_BYTES / 4;
+
 impl<B: Backend> RedisConnection<B> {
     /// Takes arrived answers, and moves those whose turn it is to the output.
     pub(super) fn collect(&mut self) {
@@ -137,18 +141,18 @@ impl<B: Backend> RedisConnection<B> {
 
     /// Puts the answers to the commands of a batch into their places; an error may be that of all.
     fn place_batch(&mut self, low: u32, outcome: Outcome, answer: &[u8]) {
-        let mut has_answers = false;
+        let mut before = 0;
         for (outcome, answer) in batch::answers(answer).into_iter().flatten() {
             let Some((at, _)) = self.next_open(low) else { return };
             // Behind other answers there may have been too little room for a small one, too.
-            let refused = match has_answers {
+            let refused = match before >= ROOM_TAKEN_BYTES {
                 true => size_refusal::of_refusal(answer),
                 false => self.oversize(answer),
             };
             match refused {
                 Some(args) => self.refuse_slot(at, args.to_vec()),
                 None => {
-                    has_answers = true;
+                    before += answer.len();
                     self.learn_size(outcome, answer.len());
                     self.place_one(at, outcome, Cow::Borrowed(answer));
                 }
