@@ -2,8 +2,9 @@
 #![allow(unsafe_code)]
 
 /// Gives back to the system what the process has freed. The allocator keeps it for later, as a rule, which
-/// is right but after much was freed that will not be needed soon. Where the allocator is neither that of GNU nor, with
-/// the feature `mimalloc`, that one, nothing happens.
+/// is right but after much was freed that will not be needed soon. With the feature `mimalloc` it is what the calling thread
+/// has, and what threads that ended have left: other threads give theirs back later. Where the allocator is neither
+/// that one nor that of GNU, nothing happens.
 pub fn give_back_memory() {
     #[cfg(feature = "mimalloc")]
     // SAFETY: it may be called at any time, by any thread, and changes no memory that is in use.

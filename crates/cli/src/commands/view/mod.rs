@@ -113,7 +113,7 @@ fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
         // A pipe or a device has no page to keep.
         return OpenOptions::new().write(true).open(path)?.write_all(bytes);
     }
-    // Where a link points, the file is replaced and not the link.
+    // Where a link points to a file, that is replaced and not the link.
     let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let new = path.with_file_name(new_name());
     // A process of the same number may have been killed.
