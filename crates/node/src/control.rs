@@ -8,7 +8,8 @@
 //!                                  says itself where it ends; or: no REASON\n
 //! resume NUMBER OFFSET\n       ->  ok\n and the rest of that state, from this byte on, after a connection
 //!                                  broke; or: no REASON\n
-//! overlay NUMBER -1,0,0\n      ->  ok\n once this tree of the groups is asked for behind that one; or: later REASON\n, no REASON\n
+//! overlay NUMBER -1,0,0\n      ->  ok\n once this tree of the groups is asked for behind that one; or: overtaken NUMBER 2,2,-1\n,
+//!                                  later REASON\n, no REASON\n
 //! ```
 
 use crate::config::HostPlacement;

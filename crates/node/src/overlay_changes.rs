@@ -3,11 +3,12 @@
 //!
 //! ```text
 //! overlay NUMBER -1,0,0\n  ->  ok\n once the protocol is asked for that tree behind the one of this number;
+//!                               overtaken NUMBER 2,2,-1\n if another tree is in force since: that one;
 //!                               or: no REASON\n, later REASON\n if the same may succeed soon
 //! ```
 //! The order of the groups decides when the change takes effect; the status of the replicas tells ([`OverlayStatus`]).
 
-use crate::command_gateway::CommandGateway;
+use crate::command_gateway::{CommandGateway, OverlayRefusal};
 use crate::control::{ANSWER_TIMEOUT, LINE_BYTES_MAX};
 use crate::node_address::NodeAddress;
 use amcast_core::Overlay;
@@ -60,6 +61,9 @@ impl OverlayRequester {
         };
         match gateway.change_overlay(behind, tree) {
             Ok(()) => "ok".to_string(),
+            Err(OverlayRefusal::Overtaken(OverlayStatus { number, parents })) => {
+                format!("overtaken {number} {parents}")
+            }
             Err(why) if why.may_pass() => format!("later {why}"),
             Err(why) => format!("no {why}"),
         }
@@ -79,6 +83,8 @@ fn parse(parents: &str) -> Result<Overlay, String> {
 pub enum OverlayAnswer {
     /// Its gateway asks for it.
     Asked,
+    /// It does not: this tree came first, and is in force.
+    Overtaken(OverlayStatus),
     /// It does not, and may soon, for this reason.
     Later(String),
     /// It does not, for this reason.
@@ -93,14 +99,30 @@ pub fn request_overlay(at: &NodeAddress, behind: u32, to: &Overlay) -> io::Resul
     let stream = at.connect()?;
     stream.set_write_timeout(ANSWER_TIMEOUT)?;
     (&stream).write_all(format!("overlay {behind} {to}\n").as_bytes())?;
-    let answer = stream.line(LINE_BYTES_MAX, Instant::now() + ANSWER_TIMEOUT)?;
-    Ok(match answer.split_once(' ') {
-        _ if answer == "ok" => OverlayAnswer::Asked,
-        Some(("later", why)) => OverlayAnswer::Later(why.to_string()),
-        Some(("no", why)) => OverlayAnswer::Refused(why.to_string()),
-        // A node of an earlier version.
-        _ => OverlayAnswer::Refused(answer),
-    })
+    Ok(OverlayAnswer::of(stream.line(LINE_BYTES_MAX, Instant::now() + ANSWER_TIMEOUT)?))
+}
+
+impl OverlayAnswer {
+    /// Reads a line that [`OverlayRequester::ask`] made.
+    fn of(line: String) -> Self {
+        match line.split_once(' ') {
+            _ if line == "ok" => Self::Asked,
+            Some(("overtaken", tree)) => match overtaking(tree) {
+                Some(tree) => Self::Overtaken(tree),
+                None => Self::Refused(line),
+            },
+            Some(("later", why)) => Self::Later(why.to_string()),
+            Some(("no", why)) => Self::Refused(why.to_string()),
+            // A node of another version.
+            _ => Self::Refused(line),
+        }
+    }
+}
+
+/// Reads the number and the parents of a tree.
+fn overtaking(tree: &str) -> Option<OverlayStatus> {
+    let (number, parents) = tree.split_once(' ')?;
+    Some(OverlayStatus { number: number.parse().ok()?, parents: parse(parents).ok()?.to_string() })
 }
 
 #[cfg(test)]
@@ -120,5 +142,20 @@ mod tests {
             let answer = refused(wrong);
             assert!(answer.starts_with("no ") && answer.contains(says), "{wrong}: {answer}");
         }
+    }
+
+    #[test]
+    fn an_answer_names_the_tree_that_came_first_or_why_there_is_no_change() {
+        let of = |line: &str| OverlayAnswer::of(line.to_string());
+        let refused = |why: &str| OverlayAnswer::Refused(why.to_string());
+        let first = OverlayStatus { number: 5, parents: "2,2,-1".to_string() };
+        assert_eq!(of("overtaken 5 2,2,-1"), OverlayAnswer::Overtaken(first));
+        for unread in ["overtaken 5", "overtaken x 2,2,-1", "overtaken 5 7,7", "overtaken", "what"]
+        {
+            assert_eq!(of(unread), refused(unread));
+        }
+        assert_eq!(of("ok"), OverlayAnswer::Asked);
+        assert_eq!(of("later it stops"), OverlayAnswer::Later("it stops".to_string()));
+        assert_eq!(of("no it cannot"), refused("it cannot"));
     }
 }

@@ -1,31 +1,26 @@
 //! `amcast overlay`: the tree of the groups of a running cluster, and its change.
 
+mod change;
+mod trees_seen;
+
 use super::not_running::stopped;
 use super::terminal_text::harmless_line;
 use super::{Failure, cluster_dir, entry};
 use amcast_core::{Entry, Overlay};
 use amcast_node::cluster_dir::ClusterDir;
-use amcast_node::config::{ClusterFile, node_name};
-use amcast_node::control::{NodeStatus, statuses_of};
+use amcast_node::config::ClusterFile;
+use amcast_node::control::statuses_of;
 use amcast_node::node_address::NodeAddress;
-use amcast_node::overlay_changes::{OverlayAnswer, OverlayStatus, request_overlay};
+use amcast_node::overlay_changes::{OverlayAnswer, request_overlay};
 use amcast_protocols::catalog::CATALOG;
-use serde_json::json;
+use change::{AskedNodes, OverlayChange, WantedTree};
+use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use trees_seen::{TreesSeen, told};
 
 /// The parameter that has protocols change their tree.
 const DYNAMIC: &str = "dynamic_overlay";
-
-/// How often the nodes are asked whether the change is in force.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-
-/// The same where that takes long.
-const LOOK_SELDOM: Duration = Duration::from_millis(200);
-
-/// How long a change may take until another node is asked for it, too: the first may have died with the request. A change
-/// that is made twice has the effect of one.
-const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 /// Shows the tree of the groups of a running cluster, or changes it while clients continue.
 ///
@@ -164,84 +159,15 @@ impl RunningCluster {
     fn set(&self, tree: &str, patience: Duration) -> Result<(), Failure> {
         self.require_dynamic()?;
         let wanted = self.parse(tree)?;
-        let parents = wanted.to_string();
-        let begun = Instant::now();
-        let before = self.settled(begun, patience)?;
-        if before.parents == parents {
-            println!("{}\nit was in force already", told(&before));
-            return Ok(());
-        }
-        let (mut ask_at, mut asked) = (begun, None);
-        loop {
-            let seen = self.ask()?;
-            match seen.in_force() {
-                Ok(tree) if tree.parents == parents => {
-                    println!("{}\nin force after {} ms", told(&tree), begun.elapsed().as_millis());
-                    self.remind(&wanted);
-                    return Ok(());
-                }
-                Ok(tree) if tree.number > before.number => {
-                    return Err(Failure::Failed(overtaken(&parents, &tree)));
-                }
-                _ if begun.elapsed() >= patience => {
-                    return Err(Failure::Failed(late(&parents, &seen, patience)));
-                }
-                _ => {}
-            }
-            if Instant::now() >= ask_at && seen.latest() == before.number {
-                asked = self.request((before.number, &wanted), asked)?;
-                ask_at = Instant::now() + if asked.is_some() { ASK_AGAIN } else { LOOK_SELDOM };
-            }
-            std::thread::sleep(if begun.elapsed() < ASK_AGAIN { LOOK_EVERY } else { LOOK_SELDOM });
-        }
-    }
-
-    /// The tree in force, once all shards have a majority that works and no change is under way: one that is asked for
-    /// before would hold back the commands of all who multicast through the same gateway.
-    fn settled(&self, begun: Instant, patience: Duration) -> Result<OverlayStatus, Failure> {
-        loop {
-            match self.ask()?.in_force() {
-                Ok(tree) => return Ok(tree),
-                Err(why) if begun.elapsed() >= patience => {
-                    return Err(Failure::Failed(format!(
-                        "the tree is not changed: {}",
-                        harmless_line(&why)
-                    )));
-                }
-                Err(_) => std::thread::sleep(LOOK_SELDOM),
+        let nodes = RunningNodes { cluster: self, begun: Instant::now() };
+        match (OverlayChange { nodes: &nodes, wanted: &wanted, patience }).carry_out()? {
+            WantedTree::Already(tree) => println!("{}\nit was in force already", told(&tree)),
+            WantedTree::After(tree, time) => {
+                println!("{}\nin force after {} ms", told(&tree), time.as_millis());
+                self.remind(&wanted);
             }
         }
-    }
-
-    /// Has a node ask for the tree behind the one of this number: the first that can, behind the one that was asked before. The
-    /// rank of the latest that asks; none if each may do so later.
-    fn request(
-        &self,
-        (behind, wanted): (u32, &Overlay),
-        asked: Option<usize>,
-    ) -> Result<Option<usize>, Failure> {
-        let (mut refusals, mut may_pass) = (Vec::new(), false);
-        let from = asked.map_or(0, |rank| rank + 1);
-        for rank in (from..from + self.nodes.len()).map(|rank| rank % self.nodes.len()) {
-            let why = match request_overlay(&self.nodes[rank], behind, wanted) {
-                Ok(OverlayAnswer::Asked) => return Ok(Some(rank)),
-                Ok(OverlayAnswer::Later(why)) => {
-                    may_pass = true;
-                    why
-                }
-                Ok(OverlayAnswer::Refused(why)) => why,
-                Err(e) => format!("does not answer: {e}"),
-            };
-            refusals.push(format!("{}: {why}", node_name(rank)));
-        }
-        if asked.is_some() || may_pass {
-            // The first request may still be on its way.
-            return Ok(asked);
-        }
-        Err(Failure::Failed(format!(
-            "no node can ask for the change; a node that serves clients can:\n{}",
-            refusals.iter().map(|why| harmless_line(why)).collect::<Vec<_>>().join("\n")
-        )))
+        Ok(())
     }
 
     /// Says so where the cluster's file has another tree than the one that is in force now.
@@ -257,126 +183,30 @@ impl RunningCluster {
     }
 }
 
-/// The error of a change that another one overtook.
-fn overtaken(parents: &str, now: &OverlayStatus) -> String {
-    format!(
-        "another change was made: in force is {}, and {parents} is not asked for any more",
-        harmless_line(&told(now))
-    )
+/// The nodes of a cluster, and when the command began.
+struct RunningNodes<'a> {
+    cluster: &'a RunningCluster,
+    begun: Instant,
 }
 
-/// The error of a change that is not in force in time.
-fn late(parents: &str, seen: &TreesSeen, patience: Duration) -> String {
-    let now = match seen.in_force() {
-        Ok(tree) => format!("in force is {}", told(&tree)),
-        Err(why) => why,
-    };
-    format!(
-        "the tree {parents} is not in force after {} s: {}. It may still come into force: `amcast overlay show` tells when it is",
-        patience.as_secs(),
-        harmless_line(&now)
-    )
-}
-
-/// A tree for people.
-fn told(OverlayStatus { number, parents }: &OverlayStatus) -> String {
-    match number {
-        0 => format!("{parents} (the tree that the cluster began with)"),
-        1 => format!("{parents} (after 1 change)"),
-        n => format!("{parents} (after {n} changes)"),
-    }
-}
-
-/// The trees that replicas go by, as the nodes that answer say.
-struct TreesSeen {
-    /// By group: the name of each replica that works, and its tree.
-    groups: Vec<Vec<(String, OverlayStatus)>>,
-    /// Replicas of a group.
-    of: usize,
-}
-
-impl TreesSeen {
-    fn of(said: &[Option<NodeStatus>], shards: usize, of: usize) -> Self {
-        let replicas = |g: usize| {
-            let all = said.iter().flatten().filter_map(move |node| node.replicas.get(g));
-            let works = all.filter(|replica| replica.fit && replica.follows);
-            works.filter_map(|r| Some((r.name.clone(), r.overlay.clone()?))).collect()
-        };
-        Self { groups: (0..shards).map(replicas).collect(), of }
+impl AskedNodes for RunningNodes<'_> {
+    fn count(&self) -> usize {
+        self.cluster.nodes.len()
     }
 
-    /// The number of the latest tree that any of them goes by.
-    fn latest(&self) -> u32 {
-        self.groups.iter().flatten().map(|(_, tree)| tree.number).max().unwrap_or(0)
+    fn trees(&self) -> Result<TreesSeen, Failure> {
+        self.cluster.ask()
     }
 
-    /// The tree that all replicas go by which answer and work, a majority of each group; or why none is that.
-    fn in_force(&self) -> Result<OverlayStatus, String> {
-        let few = |replicas: &&Vec<_>| replicas.len() < self.of / 2 + 1;
-        if let Some(g) = self.groups.iter().position(|replicas| few(&replicas)) {
-            let answer = self.groups[g].len();
-            return Err(format!("of {} replicas of g{g} {answer} answer and have a tree", self.of));
-        }
-        let mut all = self.groups.iter().flatten();
-        let (_, first) = all.next().ok_or("there are no groups")?;
-        match all.find(|(_, tree)| tree != first) {
-            None => Ok(first.clone()),
-            Some((name, other)) => {
-                let one = &self.groups[0][0].0;
-                Err(format!("{one} has {}, and {name} still has {}", told(first), told(other)))
-            }
-        }
+    fn request(&self, rank: usize, behind: u32, wanted: &Overlay) -> io::Result<OverlayAnswer> {
+        request_overlay(&self.cluster.nodes[rank], behind, wanted)
     }
 
-    fn json(&self) -> serde_json::Value {
-        let replica = |(name, tree): &(String, OverlayStatus)| json!({ "name": name, "number": tree.number, "parents": tree.parents });
-        let group = |(g, replicas): (usize, &Vec<_>)| {
-            let replicas: Vec<_> = replicas.iter().map(replica).collect();
-            json!({ "group": format!("g{g}"), "replicas": replicas })
-        };
-        let groups: Vec<_> = self.groups.iter().enumerate().map(group).collect();
-        match self.in_force() {
-            Ok(tree) => {
-                json!({ "number": tree.number, "parents": tree.parents, "groups": groups })
-            }
-            Err(why) => json!({ "number": null, "parents": null, "why": why, "groups": groups }),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn seen(groups: &[&[(u32, &str)]], of: usize) -> TreesSeen {
-        let replica = |(g, r): (usize, usize), &(number, parents): &(u32, &str)| {
-            (format!("g{g}/r{r}"), OverlayStatus { number, parents: parents.to_string() })
-        };
-        let group = |(g, trees): (usize, &&[(u32, &str)])| {
-            trees.iter().enumerate().map(|(r, tree)| replica((g, r), tree)).collect()
-        };
-        TreesSeen { groups: groups.iter().enumerate().map(group).collect(), of }
+    fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
     }
 
-    #[test]
-    fn a_tree_is_in_force_once_all_that_work_have_it_and_they_are_majorities() {
-        let (old, new) = ((0, "-1,0"), (1, "1,-1"));
-        let all = seen(&[&[new, new, new], &[new, new]], 3);
-        assert_eq!(all.in_force().unwrap().parents, "1,-1");
-        assert_eq!(all.json()["number"], 1);
-        let mixed = seen(&[&[new, new], &[new, old, new]], 3).in_force().unwrap_err();
-        assert!(mixed.contains("g1/r1 still has -1,0"), "{mixed}");
-        let few = seen(&[&[new, new], &[new]], 3);
-        assert!(few.in_force().unwrap_err().contains("g1 1 answer"));
-        assert!(few.json()["why"].is_string());
-    }
-
-    #[test]
-    fn a_change_that_takes_too_long_says_which_tree_is_in_force() {
-        let (old, other) = ((0, "-1,0"), (2, "1,-1"));
-        let of = |groups: &[&[(u32, &str)]]| late("-1,0", &seen(groups, 1), Duration::from_secs(3));
-        let overtaken = of(&[&[other], &[other]]);
-        assert!(overtaken.contains("1,-1 (after 2 changes)"), "{overtaken}");
-        assert!(of(&[&[other], &[old]]).contains("g1/r0 still has"));
+    fn pause(&self, time: Duration) {
+        std::thread::sleep(time);
     }
 }

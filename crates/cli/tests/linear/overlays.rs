@@ -96,15 +96,17 @@ fn change(up: &UpCluster, load: &ClientLoad, tree: &str) -> [Time; 4] {
 fn two_operators(up: &UpCluster) {
     let trees = ["2,2,-1", "1,-1,1"];
     let outputs = std::thread::scope(|scope| {
-        let set = |tree| scope.spawn(move || overlay(up, &["set", tree, "--wait", "2"]));
+        let set = |tree| scope.spawn(move || overlay(up, &["set", tree]));
         trees.map(set).map(|set| set.join().expect("it does not panic"))
     });
     let (number, parents, _) = in_force(up);
     let made = outputs.iter().filter(|output| output.status.success()).count();
-    assert_eq!(number, 4 + made as u64, "{outputs:?}");
+    // One whose tree was in force for a moment may have looked too late to see it.
+    assert!((4 + made.max(1) as u64..=6).contains(&number), "{number}: {outputs:?}");
     assert!(made >= 1 && trees.contains(&&*parents), "{parents}: {outputs:?}");
     for output in outputs.iter().filter(|output| !output.status.success()) {
-        assert!(errors(output).contains(&format!("in force is {parents}")), "{output:?}");
+        let why = errors(output);
+        assert!(why.contains(&format!("in force is {parents} (after {number} ch")), "{output:?}");
     }
 }
 

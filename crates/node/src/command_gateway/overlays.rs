@@ -2,16 +2,17 @@
 //! commands wait in lines of the tree that this process knows.
 
 use super::{CommandGateway, GatewayLoop};
+use crate::overlay_changes::OverlayStatus;
 use amcast_core::{Config, Entry, Overlay, Time};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Requests that the loop has not taken yet, at most; more are refused.
 const REQUESTS_MAX: usize = 16;
 
 /// Why a gateway does not ask for another tree.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum OverlayRefusal {
     /// The tree of this cluster stays as it is.
     Fixed,
@@ -22,8 +23,8 @@ pub enum OverlayRefusal {
         /// Groups of the cluster.
         groups: usize,
     },
-    /// Another change came first: the tree in force has this number.
-    Overtaken(u32),
+    /// Another change came first: this tree is in force.
+    Overtaken(OverlayStatus),
     /// This gateway knows only the tree of this number yet.
     Behind(u32),
     /// Other requests wait, or the gateway stops.
@@ -32,7 +33,7 @@ pub enum OverlayRefusal {
 
 impl OverlayRefusal {
     /// Whether the same may succeed soon.
-    pub(crate) const fn may_pass(self) -> bool {
+    pub(crate) const fn may_pass(&self) -> bool {
         matches!(self, Self::Behind(_) | Self::Busy)
     }
 }
@@ -44,11 +45,8 @@ impl fmt::Display for OverlayRefusal {
             Self::Groups { given, groups } => {
                 write!(f, "the tree is over {given} groups, and the cluster has {groups}")
             }
-            Self::Overtaken(number) => {
-                write!(
-                    f,
-                    "another change came first: {number} changes have led to the tree in force"
-                )
+            Self::Overtaken(OverlayStatus { number, parents }) => {
+                write!(f, "another change came first: in force is {parents} (change {number})")
             }
             Self::Behind(number) => write!(
                 f,
@@ -68,10 +66,16 @@ pub(super) struct OverlayRequests {
     groups: Option<usize>,
     /// Whether there are any: the loop looks at this alone in each round, and at the lock seldom.
     are_there: AtomicBool,
-    /// The number of the tree that the loop knows.
-    known: AtomicU32,
+    trees: Mutex<RequestedTrees>,
+}
+
+/// The trees that the loop has not taken yet, and the one that they are to follow.
+#[derive(Default)]
+struct RequestedTrees {
+    /// The tree that the loop knows; none is needed of the first, behind which no change comes too late.
+    known: Option<OverlayStatus>,
     /// Each with the number of the tree that it is to follow.
-    trees: Mutex<Vec<(u32, Overlay)>>,
+    wanted: Vec<(u32, Overlay)>,
 }
 
 impl OverlayRequests {
@@ -80,8 +84,13 @@ impl OverlayRequests {
         Self { groups, ..Self::default() }
     }
 
-    fn trees(&self) -> MutexGuard<'_, Vec<(u32, Overlay)>> {
+    fn trees(&self) -> MutexGuard<'_, RequestedTrees> {
         self.trees.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The loop goes by this tree from now on.
+    fn follow(&self, tree: OverlayStatus) {
+        self.trees().known = Some(tree);
     }
 
     fn put(&self, behind: u32, to: Overlay) -> Result<(), OverlayRefusal> {
@@ -89,24 +98,25 @@ impl OverlayRequests {
         if to.groups() != groups {
             return Err(OverlayRefusal::Groups { given: to.groups(), groups });
         }
-        let known = self.known.load(Ordering::Acquire);
-        match behind.cmp(&known) {
-            std::cmp::Ordering::Less => return Err(OverlayRefusal::Overtaken(known)),
-            std::cmp::Ordering::Equal => {}
-            std::cmp::Ordering::Greater => return Err(OverlayRefusal::Behind(known)),
-        }
         let mut trees = self.trees();
-        if trees.len() >= REQUESTS_MAX {
+        let number = trees.known.as_ref().map_or(0, |known| known.number);
+        if behind > number {
+            return Err(OverlayRefusal::Behind(number));
+        }
+        if let Some(known) = trees.known.as_ref().filter(|_| behind < number) {
+            return Err(OverlayRefusal::Overtaken(known.clone()));
+        }
+        if trees.wanted.len() >= REQUESTS_MAX {
             return Err(OverlayRefusal::Busy);
         }
-        trees.push((behind, to));
+        trees.wanted.push((behind, to));
         self.are_there.store(true, Ordering::Release);
         Ok(())
     }
 
     fn take(&self) -> Vec<(u32, Overlay)> {
         match self.are_there.swap(false, Ordering::AcqRel) {
-            true => std::mem::take(&mut self.trees()),
+            true => std::mem::take(&mut self.trees().wanted),
             false => Vec::new(),
         }
     }
@@ -157,7 +167,7 @@ impl GatewayLoop {
         if number == self.overlay.number {
             return !asked.is_empty();
         }
-        self.shared.overlays.known.store(number, Ordering::Release);
+        self.shared.overlays.follow(OverlayStatus::of((number, tree)));
         self.overlay = PresentOverlay { number, tree: tree.clone() };
         // Commands for one group alone wait in its own line in every tree, so they keep their order.
         let mut jobs = self.waiting.take_all(|_| true);
@@ -204,11 +214,13 @@ mod tests {
         assert_eq!(requests.put(0, tree(3)), Err(OverlayRefusal::Busy));
         assert_eq!(requests.take().len(), REQUESTS_MAX);
         assert_eq!(requests.put(1, tree(3)), Err(OverlayRefusal::Behind(0)));
-        requests.known.store(2, Ordering::Release);
-        assert_eq!(requests.put(1, tree(3)), Err(OverlayRefusal::Overtaken(2)));
+        let second = OverlayStatus { number: 2, parents: "2,2,-1".to_string() };
+        requests.follow(second.clone());
+        let overtaken = OverlayRefusal::Overtaken(second);
+        assert_eq!(requests.put(1, tree(3)), Err(overtaken.clone()));
+        assert!(overtaken.to_string().contains("in force is 2,2,-1"), "{overtaken}");
         assert_eq!(requests.put(2, tree(3)), Ok(()));
         assert_eq!(requests.take(), [(2, tree(3))]);
-        requests.known.store(0, Ordering::Release);
-        assert_eq!((requests.take(), requests.put(0, tree(3))), (Vec::new(), Ok(())));
+        assert_eq!(requests.take(), [], "each is taken once");
     }
 }
