@@ -1,104 +1,29 @@
 //! The gateway under pressure: clients that send or ask for too much, do not read, or hang up early,
 //! and backends that are slow or busy. Every client gets its answer or its error.
 
-use amcast_core::{GroupSet, Outcome, ServiceAnswer};
-use amcast_kv::Partitions;
-use amcast_kv::client::StoreServer;
+use amcast_core::GroupSet;
 use amcast_kv::status::{ServerStatus, ShardStatus};
-use amcast_node::gateway::redis::{self, RedisGateway, RedisGatewayConfig};
 use amcast_node::gateway::{
     Backend, BackendAnswers, BackendBusy, CommandFailure, LocalBackend, OnBackendAnswer,
 };
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::io::{BufReader, Read, Write};
+use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
+use support::{
+    ask, bounded, bytes_until_cut_off, config, connect, done, is_cut_off, line, local, rest, serve,
+    serve_with, set, wait_until_gone,
+};
 
 #[path = "pressure/batch_model.rs"]
 mod batch_model;
 #[path = "pressure/batches.rs"]
 mod batches;
+#[path = "pressure/support.rs"]
+mod support;
 #[path = "pressure/unsent_batches.rs"]
 mod unsent_batches;
-
-fn config() -> RedisGatewayConfig {
-    RedisGatewayConfig::new(([127, 0, 0, 1], 0).into(), 1)
-}
-
-fn serve(config: RedisGatewayConfig, backend: Arc<impl Backend>, clients: usize) -> RedisGateway {
-    serve_with(config, backend, clients, Arc::new(LocalBackend::new(1, 1)))
-}
-
-fn serve_with(
-    config: RedisGatewayConfig,
-    backend: Arc<impl Backend>,
-    clients: usize,
-    status: Arc<dyn ServerStatus>,
-) -> RedisGateway {
-    let server =
-        Arc::new(StoreServer::new(Partitions::by_slot(1).into(), clients, 0, None, status));
-    redis::start(config, backend, server).expect("a free port")
-}
-
-/// As [`serve`], of so many shards.
-fn serve_shards(
-    config: RedisGatewayConfig,
-    backend: Arc<impl Backend>,
-    shards: usize,
-) -> RedisGateway {
-    let status = Arc::new(LocalBackend::new(shards, 1));
-    let map = Partitions::by_slot(shards).into();
-    let server = Arc::new(StoreServer::new(map, 10, 0, None, status));
-    redis::start(config, backend, server).expect("a free port")
-}
-
-fn local(config: RedisGatewayConfig) -> RedisGateway {
-    serve(config, Arc::new(LocalBackend::new(1, 1)), 100)
-}
-
-fn connect(gateway: &RedisGateway) -> TcpStream {
-    let stream = TcpStream::connect(gateway.address()).expect("the gateway listens");
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    stream
-}
-
-fn line(reader: &mut BufReader<TcpStream>) -> String {
-    let mut line = String::new();
-    reader.read_line(&mut line).expect("an answer in time");
-    line.trim_end().to_owned()
-}
-
-fn ask(stream: &TcpStream, command: &str) -> String {
-    let mut reader = BufReader::new(stream.try_clone().unwrap());
-    reader.get_mut().write_all(format!("{command}\r\n").as_bytes()).unwrap();
-    line(&mut reader)
-}
-
-/// `SET key` with a value of `len` bytes.
-fn set(key: &str, len: usize) -> Vec<u8> {
-    let mut bytes =
-        format!("*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n${len}\r\n", key.len()).into_bytes();
-    bytes.resize(bytes.len() + len, b'x');
-    bytes.extend_from_slice(b"\r\n");
-    bytes
-}
-
-/// Reads all until the end; true if it was an orderly one.
-fn rest(stream: &mut TcpStream, to: &mut Vec<u8>) -> bool {
-    match stream.read_to_end(to) {
-        Ok(_) => true,
-        Err(e) if e.kind() == ErrorKind::ConnectionReset => false,
-        Err(e) => panic!("no end in time: {e}"),
-    }
-}
-
-/// How many bytes come before the gateway ends the connection, in an orderly way or by a reset.
-fn bytes_until_cut_off(stream: &mut TcpStream) -> usize {
-    let mut all = Vec::new();
-    rest(stream, &mut all);
-    all.len()
-}
 
 #[test]
 fn commands_behind_answers_of_many_mebibytes_are_answered_once_those_were_read() {
@@ -136,11 +61,6 @@ fn a_client_that_ends_its_side_gets_all_answers_before_the_end() {
             + (1..=201_u32).map(|n| n.to_string().len() + 3).sum::<usize>()
     );
     assert!(all.ends_with(b"\r\n:201\r\n"));
-}
-
-/// The answer of a command that was executed.
-fn done(bytes: &[u8]) -> ServiceAnswer<'_> {
-    ServiceAnswer::borrowed(Outcome::Executed, bytes)
 }
 
 /// Is busy at first, and has room again before the gateway has heard of it.
@@ -210,10 +130,7 @@ impl Backend for Lopsided {
 #[test]
 fn answers_held_back_behind_a_late_one_hold_the_client_back() {
     let _limit = amcast_test_policy::time_limit();
-    let backend = Arc::new(Lopsided::default());
-    let mut config = config();
-    config.output_bytes_max = 24 << 20;
-    let gateway = serve(config, backend.clone(), 10);
+    let (backend, gateway) = bounded::<Lopsided>(|config| config.output_bytes_max = 24 << 20);
     let mut stream = connect(&gateway);
     stream.write_all("DEL a\r\n".repeat(100).as_bytes()).unwrap();
     let first = loop {
@@ -271,10 +188,7 @@ impl Withheld {
 #[test]
 fn a_connection_that_holds_more_answers_than_it_may_is_cut_off() {
     let _limit = amcast_test_policy::time_limit();
-    let backend = Arc::new(Withheld::default());
-    let mut config = config();
-    config.output_bytes_max = 8 << 20;
-    let gateway = serve(config, backend.clone(), 10);
+    let (backend, gateway) = bounded::<Withheld>(|config| config.output_bytes_max = 8 << 20);
     let mut stream = connect(&gateway);
     stream.write_all("DEL a\r\n".repeat(12).as_bytes()).unwrap();
     backend.answer_all_but_the_first(12);
@@ -315,31 +229,10 @@ fn a_panic_of_a_task_that_all_clients_need_ends_the_gateway() {
     }
 }
 
-/// Waits until the gateway has no such connection any more.
-fn wait_until_gone(gateway: &RedisGateway, name: &str) {
-    let until = Instant::now() + Duration::from_secs(20);
-    let other = connect(gateway);
-    let mut reader = BufReader::new(other.try_clone().unwrap());
-    loop {
-        (&other).write_all(b"CLIENT LIST\r\n").unwrap();
-        let bytes = line(&mut reader)[1..].parse::<usize>().unwrap();
-        let mut list = vec![0; bytes + 2];
-        reader.read_exact(&mut list).unwrap();
-        if !String::from_utf8(list).unwrap().contains(name) {
-            return;
-        }
-        assert!(Instant::now() < until, "{name} is still served");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 #[test]
 fn a_client_that_does_not_read_its_answers_is_cut_off() {
     let _limit = amcast_test_policy::time_limit();
-    let backend = Arc::new(Withheld::default());
-    let mut config = config();
-    config.output_bytes_max = 8 << 20;
-    let gateway = serve(config, backend.clone(), 10);
+    let (backend, gateway) = bounded::<Withheld>(|config| config.output_bytes_max = 8 << 20);
     let mut stream = connect(&gateway);
     assert_eq!(ask(&stream, "CLIENT SETNAME unread"), "+OK");
     // So many are sent before the size of an answer is known.
@@ -367,10 +260,7 @@ fn a_client_that_does_not_read_its_answers_is_cut_off() {
 #[test]
 fn all_connections_together_hold_no_more_than_they_may() {
     let _limit = amcast_test_policy::time_limit();
-    let backend = Arc::new(Withheld::default());
-    let mut config = config();
-    config.held_bytes_max = 8 << 20;
-    let gateway = serve(config, backend.clone(), 10);
+    let (backend, gateway) = bounded::<Withheld>(|config| config.held_bytes_max = 8 << 20);
     let mut streams: Vec<_> = (0..4).map(|_| connect(&gateway)).collect();
     for (n, stream) in streams.iter_mut().enumerate() {
         stream.write_all("DEL a\r\n".repeat(5).as_bytes()).unwrap();
@@ -385,13 +275,7 @@ fn all_connections_together_hold_no_more_than_they_may() {
     for (tokens, stream) in tokens.chunks(5).zip(&mut streams) {
         *backend.open.lock().unwrap() = tokens.to_vec();
         backend.answer_all_but_the_first(5);
-        stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-        match stream.read(&mut [0; 8]) {
-            Ok(0) => cut += 1,
-            Err(e) if e.kind() == ErrorKind::ConnectionReset => cut += 1,
-            Err(e) if e.kind() == ErrorKind::WouldBlock => {}
-            other => panic!("{other:?}"),
-        }
+        cut += usize::from(is_cut_off(stream));
     }
     assert!((1..4).contains(&cut), "{cut} of 4 cut off");
 }
@@ -399,10 +283,7 @@ fn all_connections_together_hold_no_more_than_they_may() {
 #[test]
 fn who_holds_most_is_cut_off_and_not_who_asks_for_a_little_more() {
     let _limit = amcast_test_policy::time_limit();
-    let backend = Arc::new(Withheld::default());
-    let mut config = config();
-    config.held_bytes_max = 8 << 20;
-    let gateway = serve(config, backend.clone(), 10);
+    let (backend, gateway) = bounded::<Withheld>(|config| config.held_bytes_max = 8 << 20);
     let (mut large, mut small) = (connect(&gateway), connect(&gateway));
     large.write_all("DEL a\r\n".repeat(8).as_bytes()).unwrap();
     backend.answer_all_but_the_first(8);
@@ -421,8 +302,7 @@ fn who_holds_most_is_cut_off_and_not_who_asks_for_a_little_more() {
 fn the_first_read_of_a_connection_tells_how_many_may_be_under_way() {
     let _limit = amcast_test_policy::time_limit();
     for (answer, then) in [(8 << 20, 1), (10, 16)] {
-        let backend = Arc::new(Withheld::default());
-        let gateway = serve(config(), backend.clone(), 10);
+        let (backend, gateway) = bounded::<Withheld>(|_| {});
         let mut stream = connect(&gateway);
         // Each is a message of its own.
         stream.write_all("MGET a\r\n".repeat(20).as_bytes()).unwrap();

@@ -1,7 +1,7 @@
 //! Random pipelines, which arrive in pieces of any size and meet a backend that refuses messages at random, are answered
 //! as the same commands that are sent one at a time.
 
-use super::{config, serve_shards};
+use super::support::{self, config, serve_shards};
 use amcast_core::GroupSet;
 use amcast_core::rng::Rng;
 use amcast_kv::{batch, split_epoch};
@@ -155,7 +155,7 @@ fn some_commands(rng: &mut Rng) -> String {
 }
 
 fn connect(gateway: &amcast_node::gateway::redis::RedisGateway) -> TcpStream {
-    let stream = super::connect(gateway);
+    let stream = support::connect(gateway);
     stream.set_nodelay(true).unwrap();
     stream
 }

@@ -1,6 +1,8 @@
 //! The bounds of a connection hold for commands that are batched, too.
 
-use super::{bytes_until_cut_off, config, connect, done, line, rest, serve, wait_until_gone};
+use super::support::{
+    ask, bounded, bytes_until_cut_off, connect, done, is_cut_off, line, rest, wait_until_gone,
+};
 use amcast_core::{GroupSet, Outcome};
 use amcast_kv::{batch, split_epoch};
 use amcast_node::gateway::{Backend, BackendAnswers, BackendBusy, CommandFailure, OnBackendAnswer};
@@ -152,10 +154,8 @@ fn withhold(
 fn batched_answers_held_back_behind_a_late_one_hold_the_client_back() {
     let _limit = amcast_test_policy::time_limit();
     for command in BATCHED {
-        let backend = Arc::new(BatchWithheld::default());
-        let mut config = config();
-        config.output_bytes_max = 24 << 20;
-        let gateway = serve(config, backend.clone(), 10);
+        let (backend, gateway) =
+            bounded::<BatchWithheld>(|config| config.output_bytes_max = 24 << 20);
         let stream = connect(&gateway);
         let messages = withhold(&backend, &stream, (command, 100));
         for message in &messages[1..] {
@@ -184,10 +184,8 @@ fn batched_answers_held_back_behind_a_late_one_hold_the_client_back() {
 fn a_connection_that_holds_more_answers_of_batches_than_it_may_is_cut_off() {
     let _limit = amcast_test_policy::time_limit();
     for command in BATCHED {
-        let backend = Arc::new(BatchWithheld::default());
-        let mut config = config();
-        config.output_bytes_max = 8 << 20;
-        let gateway = serve(config, backend.clone(), 10);
+        let (backend, gateway) =
+            bounded::<BatchWithheld>(|config| config.output_bytes_max = 8 << 20);
         let mut stream = connect(&gateway);
         for message in &withhold(&backend, &stream, (command, 12))[1..] {
             backend.answer(message, 1 << 20);
@@ -201,12 +199,10 @@ fn a_connection_that_holds_more_answers_of_batches_than_it_may_is_cut_off() {
 fn a_client_that_does_not_read_the_answers_of_batches_is_cut_off() {
     let _limit = amcast_test_policy::time_limit();
     for command in BATCHED {
-        let backend = Arc::new(BatchWithheld::default());
-        let mut config = config();
-        config.output_bytes_max = 8 << 20;
-        let gateway = serve(config, backend.clone(), 10);
+        let (backend, gateway) =
+            bounded::<BatchWithheld>(|config| config.output_bytes_max = 8 << 20);
         let mut stream = connect(&gateway);
-        assert_eq!(super::ask(&stream, "CLIENT SETNAME unread"), "+OK");
+        assert_eq!(ask(&stream, "CLIENT SETNAME unread"), "+OK");
         let (count, bytes) = (12, 4 << 20);
         for message in withhold(&backend, &stream, (command, count)) {
             backend.answer(&message, bytes);
@@ -223,10 +219,7 @@ fn a_client_that_does_not_read_the_answers_of_batches_is_cut_off() {
 fn all_connections_together_hold_no_more_answers_of_batches_than_they_may() {
     let _limit = amcast_test_policy::time_limit();
     for command in BATCHED {
-        let backend = Arc::new(BatchWithheld::default());
-        let mut config = config();
-        config.held_bytes_max = 8 << 20;
-        let gateway = serve(config, backend.clone(), 10);
+        let (backend, gateway) = bounded::<BatchWithheld>(|config| config.held_bytes_max = 8 << 20);
         let mut streams: Vec<_> = (0..4).map(|_| connect(&gateway)).collect();
         // The `DEL` of each connection stays open: 4 times 4 mebibytes are held behind those.
         let messages: Vec<_> =
@@ -234,13 +227,7 @@ fn all_connections_together_hold_no_more_answers_of_batches_than_they_may() {
         let mut cut = 0;
         for (messages, stream) in messages.iter().zip(&mut streams) {
             messages[1..].iter().for_each(|message| backend.answer(message, 1 << 20));
-            stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-            match stream.read(&mut [0; 8]) {
-                Ok(0) => cut += 1,
-                Err(e) if e.kind() == ErrorKind::ConnectionReset => cut += 1,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
-                other => panic!("{command}: {other:?}"),
-            }
+            cut += usize::from(is_cut_off(stream));
         }
         assert!((1..4).contains(&cut), "{command}: {cut} of 4 cut off");
     }
@@ -251,8 +238,7 @@ fn the_answers_of_a_batch_tell_how_many_commands_may_be_under_way() {
     let _limit = amcast_test_policy::time_limit();
     for (answer, then) in [(8 << 20, 1), (10, 16)] {
         for command in BATCHED {
-            let backend = Arc::new(BatchWithheld::default());
-            let gateway = serve(config(), backend.clone(), 10);
+            let (backend, gateway) = bounded::<BatchWithheld>(|_| {});
             let stream = connect(&gateway);
             let messages = withhold(&backend, &stream, (command, 2));
             messages[1..].iter().for_each(|message| backend.answer(message, answer));
@@ -276,8 +262,7 @@ fn the_answers_of_a_batch_tell_how_many_commands_may_be_under_way() {
 #[test]
 fn a_client_whose_batch_finds_no_room_is_held_back_and_loses_nothing() {
     let _limit = amcast_test_policy::time_limit();
-    let backend = Arc::new(BatchWithheld::default());
-    let gateway = serve(config(), backend.clone(), 10);
+    let (backend, gateway) = bounded::<BatchWithheld>(|_| {});
     let stream = connect(&gateway);
     backend.is_now(BackendMood::Busy);
     stream.set_write_timeout(Some(Duration::from_millis(300))).unwrap();

@@ -1,6 +1,6 @@
 //! Connections that end, and backends that refuse, while a batch is not sent yet.
 
-use super::{ask, config, connect, line, rest, serve_with};
+use super::support::{ask, config, connect, line, rest, serve_with};
 use amcast_core::{GroupSet, Outcome};
 use amcast_kv::budget::may_grow;
 use amcast_kv::status::{ServerStatus, ShardStatus};
@@ -189,8 +189,11 @@ impl ServerStatus for GatedBackend {
     }
 }
 
-fn gateway_over(backend: &Arc<GatedBackend>) -> RedisGateway {
-    serve_with(config(), backend.clone(), 10, backend.clone())
+/// A backend that may wait for a flush, and a gateway over it.
+fn gated(awaits_flush: bool) -> (Arc<GatedBackend>, RedisGateway) {
+    let backend = GatedBackend::new(awaits_flush);
+    let gateway = serve_with(config(), backend.clone(), 10, backend.clone());
+    (backend, gateway)
 }
 
 /// Sends inline commands in one go.
@@ -220,8 +223,7 @@ fn id_of(stream: &TcpStream) -> String {
 fn commands_before_quit_are_executed_and_answered_before_its_answer() {
     let _limit = amcast_test_policy::time_limit();
     for (is_busy, awaits_flush) in [(false, false), (false, true), (true, false), (true, true)] {
-        let backend = GatedBackend::new(awaits_flush);
-        let gateway = gateway_over(&backend);
+        let (backend, gateway) = gated(awaits_flush);
         let mut stream = connect(&gateway);
         if is_busy {
             backend.is_now(GateState::Busy);
@@ -242,8 +244,7 @@ fn commands_before_quit_are_executed_and_answered_before_its_answer() {
 #[test]
 fn a_connection_with_an_unsent_batch_ends_another_at_once_and_keeps_its_answers() {
     let _limit = amcast_test_policy::time_limit();
-    let backend = GatedBackend::new(false);
-    let gateway = gateway_over(&backend);
+    let (backend, gateway) = gated(false);
     let (stream, mut victim) = (connect(&gateway), connect(&gateway));
     let kill = format!("CLIENT KILL ID {}", id_of(&victim));
     backend.is_now(GateState::Busy);
@@ -266,8 +267,7 @@ fn a_connection_that_kills_itself_gets_the_answers_of_its_unsent_batch_first() {
     let kill_by_id = |stream: &TcpStream| format!("CLIENT KILL ID {} SKIPME no", id_of(stream));
     for is_busy in [false, true] {
         for (by_id, expected) in [(false, "+OK"), (true, ":1")] {
-            let backend = GatedBackend::new(true);
-            let gateway = gateway_over(&backend);
+            let (backend, gateway) = gated(true);
             let mut stream = connect(&gateway);
             let kill = if by_id { kill_by_id(&stream) } else { kill_by_address(&stream) };
             if is_busy {
@@ -287,8 +287,7 @@ fn a_connection_that_kills_itself_gets_the_answers_of_its_unsent_batch_first() {
 #[test]
 fn a_connection_that_kills_itself_in_a_transaction_gets_its_answers_first() {
     let _limit = amcast_test_policy::time_limit();
-    let backend = GatedBackend::new(true);
-    let gateway = gateway_over(&backend);
+    let (backend, gateway) = gated(true);
     let mut stream = connect(&gateway);
     let kill = format!("CLIENT KILL ID {} SKIPME no", id_of(&stream));
     backend.is_now(GateState::Busy);
@@ -304,8 +303,7 @@ fn a_connection_that_kills_itself_in_a_transaction_gets_its_answers_first() {
 #[test]
 fn the_unsent_batch_of_a_killed_connection_is_never_executed() {
     let _limit = amcast_test_policy::time_limit();
-    let backend = GatedBackend::new(false);
-    let gateway = gateway_over(&backend);
+    let (backend, gateway) = gated(false);
     let (mut stream, killer) = (connect(&gateway), connect(&gateway));
     assert_eq!(ask(&stream, "INCR n"), ":1");
     let session = *backend.session.lock().unwrap();
@@ -335,8 +333,7 @@ fn a_batch_that_is_refused_and_flushed_late_is_executed_once_and_in_order() {
     // One refusal is met by a second attempt; after two the connection waits until there is room, and so on.
     for refusals in 1..=5 {
         for (sent, expected) in [one, several] {
-            let backend = GatedBackend::new(true);
-            let gateway = gateway_over(&backend);
+            let (backend, gateway) = gated(true);
             let stream = connect(&gateway);
             backend.is_now(GateState::BusyFor(refusals));
             send(&stream, &sent);
@@ -376,14 +373,19 @@ const MIXED_BATCHES: [&[&str]; 5] = [
     &["STRLEN k"],
 ];
 
-#[test]
-fn a_full_store_refuses_the_batched_commands_that_may_grow_and_executes_the_others() {
-    let _limit = amcast_test_policy::time_limit();
-    let backend = GatedBackend::new(true);
-    let gateway = gateway_over(&backend);
+/// A backend whose store holds what [`MIXED`] needs, its gateway, and a connection.
+fn filled() -> (Arc<GatedBackend>, RedisGateway, TcpStream) {
+    let (backend, gateway) = gated(true);
     let stream = connect(&gateway);
     let begin = ["SET k v", "SET c 5", "HSET h f v"];
     assert_eq!(pipeline(&stream, &begin), ["+OK", "+OK", ":1"]);
+    (backend, gateway, stream)
+}
+
+#[test]
+fn a_full_store_refuses_the_batched_commands_that_may_grow_and_executes_the_others() {
+    let _limit = amcast_test_policy::time_limit();
+    let (backend, _gateway, stream) = filled();
     assert_eq!(ask(&stream, "AMCAST.MAXMEMORY 1"), "+OK");
     backend.taken();
     let oom = "-OOM command not allowed when used memory > 'maxmemory'.";
@@ -410,11 +412,7 @@ fn a_full_store_refuses_the_batched_commands_that_may_grow_and_executes_the_othe
 #[test]
 fn full_disks_refuse_the_batched_commands_that_may_grow_and_no_others() {
     let _limit = amcast_test_policy::time_limit();
-    let backend = GatedBackend::new(true);
-    let gateway = gateway_over(&backend);
-    let stream = connect(&gateway);
-    let begin = ["SET k v", "SET c 5", "HSET h f v"];
-    assert_eq!(pipeline(&stream, &begin), ["+OK", "+OK", ":1"]);
+    let (backend, _gateway, stream) = filled();
     backend.taken();
     backend.is_now(GateState::DiskFull);
     let full = "-MISCONF no disk has room; the command was not executed";
