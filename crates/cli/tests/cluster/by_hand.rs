@@ -1,13 +1,13 @@
 //! Nodes that are started by hand, as on hosts of their own: each with a directory that no other one
 //! looks into.
 
-use crate::harness::{AMCAST, call, ends_with_us, unique};
+use crate::harness::{AMCAST, call, ends_with_us, runs, unique};
 use amcast::client::{Answer, Connection};
 use amcast::node::config::{ClusterFile, HostPlacement};
 use amcast::node::control::{NodeStatus, status_of};
 use rustix::net::{self, AddressFamily, SocketType};
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -18,12 +18,19 @@ pub(crate) const NODES: usize = 3;
 /// How long anything here may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A port that nobody is given while this is there, and that a node told of it may listen on, again and
+/// A port that nobody is given for connections while this is there, and that a node told of it may listen on, again and
 /// again: a socket that does not listen is not in its way.
 struct ReservedPort(OwnedFd);
 
 impl ReservedPort {
+    /// One whose number nobody has for datagrams either: nodes take both, and end where they cannot.
     fn hold() -> Self {
+        let mut held = (0..100).map(|_| Self::hold_any());
+        let is_free = |port: &Self| UdpSocket::bind(port.address()).is_ok();
+        held.find(is_free).expect("not all ports have datagrams")
+    }
+
+    fn hold_any() -> Self {
         let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         net::sockopt::set_socket_reuseaddr(&socket, true).unwrap();
         net::bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
@@ -125,6 +132,8 @@ impl ThreeHosts {
             if let Some(status) = status.clone().filter(&wanted) {
                 return status;
             }
+            let has_ended = self.running[node].as_ref().is_some_and(|child| !runs(child.id()));
+            assert!(!has_ended, "n{node} has ended, and is not {what}; standard error says why");
             assert!(begun.elapsed() < PATIENCE, "n{node} is not {what}: {status:?}");
             std::thread::sleep(Duration::from_millis(20));
         }
