@@ -48,7 +48,7 @@ pub(super) enum WantedTree {
 }
 
 /// The result of a request to the nodes.
-enum Requested {
+enum OverlayRequestResult {
     /// The latest node that asks, by its rank; with none each may do so later.
     By(Option<usize>),
     /// Another change came first: to this tree.
@@ -98,9 +98,9 @@ impl<N: AskedNodes> OverlayChange<'_, N> {
             }
             if now >= ask_at && latest.number == before.number {
                 match self.request(before.number, asked) {
-                    Requested::By(rank) => asked = rank,
-                    Requested::Overtaken(tree) => learn(&mut latest, Some(&tree)),
-                    Requested::Nobody(why) => self.still_behind(before.number, &why)?,
+                    OverlayRequestResult::By(rank) => asked = rank,
+                    OverlayRequestResult::Overtaken(tree) => learn(&mut latest, Some(&tree)),
+                    OverlayRequestResult::Nobody(why) => self.still_behind(before.number, &why)?,
                 }
                 let next = if asked.is_some() { ASK_AGAIN } else { LOOK_SELDOM };
                 ask_at = self.nodes.elapsed() + next;
@@ -127,13 +127,13 @@ impl<N: AskedNodes> OverlayChange<'_, N> {
     }
 
     /// Has a node ask for the tree behind the one of this number: the first that can, behind the one that was asked before.
-    fn request(&self, behind: u32, asked: Option<usize>) -> Requested {
+    fn request(&self, behind: u32, asked: Option<usize>) -> OverlayRequestResult {
         let (mut refusals, mut may_pass) = (Vec::new(), false);
         let (from, count) = (asked.map_or(0, |rank| rank + 1), self.nodes.count());
         for rank in (from..from + count).map(|rank| rank % count) {
             let why = match self.nodes.request(rank, behind, self.wanted) {
-                Ok(OverlayAnswer::Asked) => return Requested::By(Some(rank)),
-                Ok(OverlayAnswer::Overtaken(tree)) => return Requested::Overtaken(tree),
+                Ok(OverlayAnswer::Asked) => return OverlayRequestResult::By(Some(rank)),
+                Ok(OverlayAnswer::Overtaken(tree)) => return OverlayRequestResult::Overtaken(tree),
                 Ok(OverlayAnswer::Later(why)) => {
                     may_pass = true;
                     why
@@ -145,8 +145,8 @@ impl<N: AskedNodes> OverlayChange<'_, N> {
         }
         match asked.is_some() || may_pass {
             // The first request may still be on its way.
-            true => Requested::By(asked),
-            false => Requested::Nobody(refusals.join("\n")),
+            true => OverlayRequestResult::By(asked),
+            false => OverlayRequestResult::Nobody(refusals.join("\n")),
         }
     }
 
