@@ -182,7 +182,7 @@ fn commands_are_linearizable_while_the_tree_changes_and_a_node_that_returns_has_
         assert!(checked.status.success(), "{report}{}", errors(&checked));
         assert!(report.contains(holds), "{report}");
     }
-    // What a killed node had not written yet is lost, so there may be nothing of the first change. A replica names its tree
+    // A killed node loses the end of its history, so there may be nothing of the first change. A replica names its tree
     // when it takes part in a command, and behind the last change there is none.
     let named = trees_named(&record);
     for tree in ["2,2,-1", "-1,2,0", "-1,0,0"] {

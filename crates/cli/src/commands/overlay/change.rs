@@ -72,7 +72,8 @@ impl<N: AskedNodes> OverlayChange<'_, N> {
         if before.parents == parents {
             return Ok(WantedTree::Already(before));
         }
-        let (mut ask_at, mut asked, mut latest) = (Duration::ZERO, None, before.clone());
+        let mut latest = before.clone();
+        let (mut ask_at, mut asked) = (Duration::ZERO, None);
         loop {
             let seen = self.nodes.trees()?;
             learn(&mut latest, seen.latest());

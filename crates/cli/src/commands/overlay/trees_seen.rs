@@ -31,7 +31,7 @@ impl TreesSeen {
         Self { groups: (0..shards).map(replicas).collect(), of }
     }
 
-    /// The latest tree that any of them goes by: the order of the groups has decided on it, though some may not have come to
+    /// The latest tree that any of them goes by: the order of the groups has decided on it, though some may not have reached
     /// that place yet. None where no replica answers and works.
     pub(super) fn latest(&self) -> Option<&OverlayStatus> {
         self.groups.iter().flatten().map(|(_, tree)| tree).max_by_key(|tree| tree.number)

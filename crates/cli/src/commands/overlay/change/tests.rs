@@ -1,3 +1,5 @@
+//! Changes of the tree whose nodes and time are scripted: each way in which one is made, lost or late.
+
 use super::super::trees_seen::seen;
 use super::*;
 use std::cell::{Cell, RefCell};
