@@ -26,7 +26,7 @@ use std::path::Path;
 const MAGIC: u64 = u64::from_le_bytes(*b"amcastM\0");
 /// Raised whenever these files, or what protocols and nodes keep in the regions, are laid out in
 /// another way: a process of another build must not map what it would misread.
-const VERSION: u64 = 4;
+const VERSION: u64 = 5;
 const READY: u64 = u64::from_le_bytes(*b"ready\0\0\0");
 
 /// The most lines that a process's regions may have together: 1 TB.

@@ -15,7 +15,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use amcast_core::memory::{AccessOutcome, CacheLine, Memory, RegionWindow};
 use amcast_core::step::{Note, Ticket};
-use amcast_core::{Gid, Outbox, Span, Time};
+use amcast_core::{Outbox, Span, Time};
 
 /// The epoch of the stamps in a parent's buffers: a decided message is the same under any leader, so a
 /// later leader writes the same lines in the same places.
@@ -358,13 +358,13 @@ impl TramReplica {
         let stamp = view.region(ring.region)[ring.base as usize].stamp();
         if stamp.epoch() > cursor.lease && stamp == ring.stamp(0, stamp.epoch()) {
             // One that died meanwhile may have written before the present one.
-            let probe = stamp.epoch() < told;
-            *cursor = BufferCursor { lease: stamp.epoch(), probe, ..BufferCursor::default() };
+            let (probe, number) = (stamp.epoch() < told, cursor.number);
+            let lease = stamp.epoch();
+            *cursor = BufferCursor { lease, probe, number, ..BufferCursor::default() };
         }
     }
 
-    /// The buffer that holds the next message of a source, if one is there. All leaders of the
-    /// parent write the same messages to the same positions, each to a buffer of its own.
+    /// The buffer that holds the next message of a source, if one is there.
     fn next_in(
         &mut self,
         source: usize,
@@ -372,25 +372,10 @@ impl TramReplica {
         out: &mut Outbox<Memory>,
     ) -> Option<(RecordRing, u32)> {
         let cursor = self.leader().taken[source];
-        if self.exchange.is_some() && source >= self.buffers.parent_source() {
-            return self.next_proposals(source, cursor.next, view, out);
+        if source >= self.buffers.parent_source() {
+            return self.next_of_group(source, cursor.next, view, out);
         }
-        if cursor.broken {
-            return None;
-        }
-        if source < self.buffers.parent_source() {
-            return Some((self.layout.hm_client(source), cursor.lease));
-        }
-        if !self.is_parent_at_end(source) {
-            return None;
-        }
-        // Of a tree that may change; else there is one parent's place.
-        let above = Gid((source - self.buffers.parent_source()) as u8);
-        // A whole one: a leader that died in mid-write left half of it in its buffer for ever.
-        (0..self.place.n)
-            .map(|w| self.layout.hm_of(above, w))
-            .find(|ring| ring.read(view.region(ring.region), cursor.next, PARENT_EPOCH).is_some())
-            .map(|ring| (ring, PARENT_EPOCH))
+        (!cursor.broken).then(|| (self.layout.hm_client(source), cursor.lease))
     }
 
     // [TRAM 2:14-16] the next log entry is a copy of the message with its header.
@@ -459,6 +444,9 @@ impl TramReplica {
         }
         leader.end = start + u64::from(lines);
         leader.taken[source].pass(u64::from(lines), twice);
+        if from_client {
+            leader.taken[source].note_number(record);
+        }
         self.hurry |= record.dst.len() > 1;
         self.pass_tree((ring, start), record, view, out)
     }
@@ -483,7 +471,7 @@ impl TramReplica {
         false
     }
 
-    /// The writer's record is invalid: the buffer is not read until its next holder.
+    /// The writer's record is invalid: a client's buffer is not read until its next holder.
     fn refuse(
         &mut self,
         source: usize,
@@ -491,17 +479,11 @@ impl TramReplica {
         wrong: &'static str,
         out: &mut Outbox<Memory>,
     ) {
-        let cluster = self.config.cluster();
-        if self.exchange.is_some() && source >= cluster.clients() {
-            return self.refuse_proposal(source, ring, wrong, out);
+        if source >= self.buffers.parent_source() {
+            return self.refuse_of_group(source, ring, wrong, out);
         }
         // Not whom the record names: nothing in it is to be believed.
-        let above = self.overlay_at_end().parent(self.place.group).unwrap_or(self.place.group);
-        let from = match source < cluster.clients() {
-            true => cluster.client(source),
-            false => cluster.replica(above, self.place.rank),
-        };
-        out.note(Note::Malformed(from, wrong));
+        out.note(Note::Malformed(self.config.cluster().client(source), wrong));
         self.leader().taken[source].broken = true;
     }
 
@@ -516,11 +498,46 @@ impl TramReplica {
         if let Some(wrong) = self.wrong(source, record) {
             return Some(wrong);
         }
-        if source < self.buffers.parent_source() && record.lease != epoch {
-            return Some("a message of another lease");
+        let cursor = self.leader().taken[source];
+        if source < self.buffers.parent_source() {
+            if record.lease != epoch {
+                return Some("a message of another lease");
+            }
+            if self.judges_numbers(record) && !cursor.is_next_number(record.msg.seq) {
+                return Some("a number that does not grow");
+            }
         }
-        let pos = self.leader().taken[source].next;
-        self.wrong_overlay((from, region), (pos, epoch), record)
+        self.wrong_overlay((from, region), (cursor.next, epoch), record)
+    }
+
+    /// Whether the number of a client's record must be above those that its group has from the client's buffer. Where the
+    /// tree may change a client makes requests anew, behind later ones. RamCast judges numbers along the log.
+    fn judges_numbers(&self, record: &RingRecord) -> bool {
+        record.kind == RingRecordKind::Message
+            && self.exchange.is_none()
+            && self.changes.is_none()
+            && !self.mutants.is(TramMutant::TakesUpTwice)
+    }
+
+    /// The flaw of a record at `pos` of a buffer that another group's leader fills, if any.
+    pub(crate) fn flaw_in_group(
+        &self,
+        source: usize,
+        (ring, view): (&RecordRing, RegionWindow<'_>),
+        pos: u64,
+        record: &RingRecord,
+    ) -> Option<&'static str> {
+        let wrong = self.wrong(source, record);
+        if wrong.is_some() {
+            return wrong;
+        }
+        if self.exchange.is_some() {
+            return incoming::wrong_timestamp(ring, view, pos);
+        }
+        if record.kind != RingRecordKind::Overlay {
+            return None;
+        }
+        self.wrong_overlay((ring, view.region(ring.region)), (pos, PARENT_EPOCH), record)
     }
 
     /// The flaw of a record from that source, if any: then it is dropped.

@@ -32,7 +32,7 @@
 //! # Roles and phases
 //! [`client`]; a [`replica`] is a follower, a candidate ([`takeover`]) or a [`leader`], and beside
 //! that fit or missing state ([`transfer`]). [`follower`] is the common part of all of them. [`layout`] says
-//! who owns which memory, [`forwarding`] is the way down the tree, [`ring`], [`log_region`] and [`buffer`] what lies in it.
+//! who owns which memory, [`forwarding`] and [`incoming`] are the way down the tree, [`ring`], [`log_region`] and [`buffer`] what lies in it.
 //!
 //! # Limits, and why they suffice
 //! - `HM` (`hm_lines`): a client or parent leader writes a record over lines only after its group
@@ -44,6 +44,16 @@
 //!   another. A full ring holds back the leader, then the clients: nothing is ever overwritten.
 //!   A writer announces first which lines it may write over, and readers look at that afterwards ([`log_region`]).
 //! - Work in a step: at most a ring's length of entries, and `batch_lines` from each buffer.
+//!
+//! # Malformed input
+//! - A record that a client should not have written costs the client its lease: its buffer is not read until the place's
+//!   next holder.
+//! - So does a number that does not grow. Every group keeps, along its log, one number for each client's place, over
+//!   all leases: the last one from that client's own buffer. Numbers that come from the parent cannot be judged: messages
+//!   of one client with different lowest ancestors reach a group by different ways, in any order of their numbers. A
+//!   client that gives one number to two messages with different lowest ancestors has both delivered. Nor are numbers judged
+//!   where the tree may change: a client requests anew behind later messages.
+//! - A record that a replica of the parent should not have written is passed over: [`incoming`].
 //!
 //! # Deviations from the paper
 //! 1. Commit index in place of "deliver STD when STD + 1 is there" (2:32): it covers the last
@@ -74,6 +84,7 @@ pub(crate) mod client;
 pub(crate) mod dynamic_overlay;
 pub(crate) mod follower;
 pub(crate) mod forwarding;
+pub(crate) mod incoming;
 pub(crate) mod layout;
 pub(crate) mod leader;
 pub(crate) mod log_region;

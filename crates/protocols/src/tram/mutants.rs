@@ -59,7 +59,7 @@ crate::mutant::mutants! {
             "A client sends a message to several groups to the parent of their lowest common ancestor."
             breaks [PartiallyGenuine];
         TakesUpTwice = "takes-up-twice":
-            "A leader takes up some messages two times."
+            "A leader takes up some messages two times, and no leader sees that their numbers do not grow."
             breaks [Validity, UniformIntegrity];
         ForgetsCursors = "forgets-cursors":
             "A new leader's buffer cursors pass over what the adopted log has and it has not consumed."
@@ -67,6 +67,9 @@ crate::mutant::mutants! {
         AsksWithItsFirst = "asks-with-its-first":
             "A candidate asks with the first epoch of its rank, and ignores the others' promises."
             breaks [Validity];
+        StopsAtNonsense = "stops-at-nonsense":
+            "A leader does not read on in the other buffers of the parent where the first one holds nonsense."
+            breaks [] shown_by "crates/protocols/src/tram/tests/parent.rs";
         ReadsAnyParent = "reads-any-parent":
             "A leader takes messages from the next tree's parent before the change is in its log."
             breaks [UniformPrefixOrder, UniformAcyclicOrder];

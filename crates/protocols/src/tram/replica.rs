@@ -139,8 +139,10 @@ pub(crate) struct BufferCursor {
     pub(crate) told_as: u64,
     /// A leader's: whether a new lease may have begun.
     pub(crate) probe: bool,
-    /// A leader's: what lies there makes no sense. Of another group's buffers in RamCast, that this was noted.
+    /// A leader's: what lies there makes no sense. Of another group's buffers, that this was noted.
     pub(crate) broken: bool,
+    /// Of a client's: the least number that its next message may have. Of all leases of its place.
+    pub(crate) number: u64,
 }
 
 /// A child group.
@@ -204,6 +206,19 @@ impl BufferCursor {
         } else {
             self.told = 0;
             self.next += lines;
+        }
+    }
+
+    /// Whether a message with this number may be the next one from the client's buffer.
+    pub(crate) const fn is_next_number(&self, seq: u64) -> bool {
+        // No number is behind the last one, so that one is none.
+        seq >= self.number && seq < u64::MAX
+    }
+
+    /// A record of this client is in the log.
+    pub(crate) fn note_number(&mut self, record: &RingRecord) {
+        if record.kind == RingRecordKind::Message {
+            self.number = self.number.max(record.msg.seq.saturating_add(1));
         }
     }
 }
@@ -466,6 +481,9 @@ pub(crate) fn take_up(
         (cursor.lease, cursor.next) = (record.lease, 0);
     }
     cursor.next = ring.after(cursor.next, record.lines());
+    if i < clients {
+        cursor.note_number(record);
+    }
 }
 
 impl Protocol for TramReplica {

@@ -19,6 +19,8 @@ use core::cell::Cell;
 mod changed;
 mod late;
 mod moved;
+mod numbers;
+mod parent;
 mod ramcast;
 mod returned;
 mod told;

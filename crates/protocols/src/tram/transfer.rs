@@ -73,11 +73,26 @@ struct Head {
     delivered: u64,
     /// The cursors stand at this later position.
     cursors_from: u64,
-    sources: Vec<(u32, u64)>,
+    sources: Vec<SourceProgress>,
     edges: Vec<(u64, u64)>,
     /// RamCast's: the encoded exchange of timestamps, as of the position. Where the tree may change: the encoded
     /// changes, as of the cursors.
     exchange: Vec<u8>,
+}
+
+/// The progress of a source along one of its buffers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct SourceProgress {
+    lease: u32,
+    next: u64,
+    /// The least number that the client's next message may have.
+    number: u64,
+}
+
+impl SourceProgress {
+    const fn of(cursor: &BufferCursor) -> Self {
+        Self { lease: cursor.lease, next: cursor.next, number: cursor.number }
+    }
 }
 
 /// The source's side.
@@ -126,7 +141,7 @@ impl IncomingTransfer {
     /// One whose head is complete, and whose source has started anew meanwhile.
     #[cfg(test)]
     pub(crate) fn of_lost_source(sources: usize) -> Self {
-        let sources = alloc::vec![(0, 0); sources];
+        let sources = alloc::vec![SourceProgress::default(); sources];
         let head = Head {
             position: 0,
             delivered: 0,
@@ -328,8 +343,9 @@ impl TramReplica {
             return self.drop_state();
         }
         self.progress.resume(head.position, head.delivered, head.cursors_from);
-        for (source, &(lease, next)) in self.buffers.sources.iter_mut().zip(&head.sources) {
-            *source = BufferCursor { lease, next, ..BufferCursor::default() };
+        for (source, told) in self.buffers.sources.iter_mut().zip(&head.sources) {
+            let SourceProgress { lease, next, number } = *told;
+            *source = BufferCursor { lease, next, number, ..BufferCursor::default() };
         }
         for (edge, &(log, at)) in self.buffers.edges.iter_mut().zip(&head.edges) {
             (edge.log, edge.out) = (log, at);
@@ -426,7 +442,7 @@ impl TramReplica {
             delivered: applied,
             // One that got its state just now may not have consumed again all that its cursors are behind of.
             cursors_from: self.progress.consumed.max(self.progress.cursors_from),
-            sources: self.buffers.sources.iter().map(|s| (s.lease, s.next)).collect(),
+            sources: self.buffers.sources.iter().map(SourceProgress::of).collect(),
             edges: self.buffers.edges.iter().map(|e| (e.log, e.out)).collect(),
             exchange,
         };
@@ -578,14 +594,14 @@ impl IncomingTransfer {
 impl Head {
     /// How many bytes it takes.
     const fn lengths((sources, edges, exchange_max): HeadShape) -> RangeInclusive<usize> {
-        let least = 3 * 8 + (4 + sources * 12) + (4 + edges * 16) + 4;
+        let least = 3 * 8 + (4 + sources * 20) + (4 + edges * 16) + 4;
         least..=least + exchange_max
     }
 
     /// Whether a replica can have this progress: no position is one that no run reaches.
     fn is_sound(&self, shape: HeadShape) -> bool {
         let edges = self.edges.iter().flat_map(|&(log, at)| [log, at]);
-        let mut positions = self.sources.iter().map(|s| s.1).chain(edges);
+        let mut positions = self.sources.iter().map(|s| s.next).chain(edges);
         (self.sources.len(), self.edges.len()) == (shape.0, shape.1)
             && self.delivered <= self.position
             && self.position <= self.cursors_from
@@ -594,6 +610,9 @@ impl Head {
     }
 }
 
+messages! {
+    struct SourceProgress { lease, next, number }
+}
 messages! {
     struct Head { position, delivered, cursors_from, sources, edges, exchange }
 }

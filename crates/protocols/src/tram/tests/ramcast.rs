@@ -14,20 +14,20 @@ fn two_groups() -> (TramWorld, Layout) {
 }
 
 /// Client `c` multicasts under a number of its choice.
-fn cast_as(w: &mut TramWorld, c: usize, seq: u64, dst: u64) {
+pub(super) fn cast_as(w: &mut TramWorld, c: usize, seq: u64, dst: u64) {
     let client = w.config.cluster().client(c).index();
     w.step(client, Input::Submit(Submission { seq, dst: GroupSet(dst), payload: b"x" }));
 }
 
 /// Everyone up in a group delivered these, in some order that is the same.
-fn delivered(w: &TramWorld, g: u8) -> Vec<(Pid, u64)> {
+pub(super) fn delivered(w: &TramWorld, g: u8) -> Vec<(Pid, u64)> {
     let ids = |p: Pid| w.processes[p.index()].delivered.iter().map(|(m, _)| (m.sender, m.seq));
     let all: Vec<Vec<_>> = (0..3).map(|r| ids(w.replica(g, r)).collect()).collect();
     assert!(all.windows(2).all(|two| two[0] == two[1]), "{all:?}");
     all[0].clone()
 }
 
-fn noted(w: &TramWorld, what: &str) -> Vec<Pid> {
+pub(super) fn noted(w: &TramWorld, what: &str) -> Vec<Pid> {
     let notes = w.processes.iter().flat_map(|p| &p.malformed);
     notes.filter(|(_, noted)| *noted == what).map(|(from, _)| *from).collect()
 }
