@@ -5,7 +5,7 @@ use crate::doorbell::{self, Doorbell};
 use crate::error::MemoryError;
 use crate::guard::{Fence, LandingFlag, RegionGuard, SharedWord, WriteGrant};
 use crate::layout::{ProcessLayout, RegionLocation};
-use crate::peer::MappedPeers;
+use crate::peer::{MapAhead, MappedPeers};
 use crate::remote::{RemoteAnswers, RemoteFate, RemoteMemory, RemotePoster, RemoteTarget};
 use crate::store::HeldResource;
 use amcast_core::id::Pid;
@@ -77,8 +77,8 @@ pub struct MappedCarrier {
     fresh: Vec<(Pid, u64)>,
     fresh_told: usize,
     poll_due: bool,
-    /// Whether operations of this round may still be answered in it.
-    answer_due: bool,
+    /// How many times more operations of this round may be answered in it.
+    answer_turns: u32,
     /// The way to processes of other hosts, if the cluster is on several.
     remote: Option<RemoteMemory>,
     /// Outcomes from other hosts, on their way to the others.
@@ -132,15 +132,14 @@ impl Regions for ProcessLayout {
 
 impl MappedCarrier {
     pub(crate) fn new(
-        directory: Directory,
-        me: Pid,
+        (directory, me): (Directory, Pid),
         incarnation: u64,
-        own: ProcessLayout,
+        (own, ahead): (ProcessLayout, MapAhead),
         hold: HeldResource,
         bell: Doorbell,
     ) -> Self {
         let own = Arc::new(own);
-        let peers = MappedPeers::new(directory.clone(), me, incarnation, Arc::clone(&own));
+        let peers = MappedPeers::new((directory.clone(), me), incarnation, Arc::clone(&own), ahead);
         let remote = directory.remote().cloned();
         Self {
             directory,
@@ -155,7 +154,7 @@ impl MappedCarrier {
             fresh: Vec::new(),
             fresh_told: 0,
             poll_due: false,
-            answer_due: false,
+            answer_turns: 0,
             remote,
             arrived: RemoteAnswers::default(),
             rings: Vec::new(),
@@ -203,8 +202,8 @@ impl MappedCarrier {
     }
 
     /// Begins a round: its inputs are the answers to what was posted before, then the processes
-    /// that started anew, then a poll, and then, once, the answers to what was posted in this
-    /// round. Leftovers of the last round are given first.
+    /// that started anew, then a poll, and then the answers to what was posted in this
+    /// round, and to what is posted in return, [`ANSWER_TURNS`] times. Leftovers of the last round are given first.
     pub fn begin_round(&mut self) {
         if self.fresh_told == self.fresh.len() {
             self.fresh.clear();
@@ -214,7 +213,7 @@ impl MappedCarrier {
         // Behind the look: outcomes of an incarnation are there before the next one is seen.
         self.collect();
         self.turn_over();
-        (self.poll_due, self.answer_due) = (true, true);
+        (self.poll_due, self.answer_turns) = (true, ANSWER_TURNS);
     }
 
     /// Takes the outcomes of other hosts behind those of this one.
@@ -269,10 +268,10 @@ impl MappedCarrier {
     /// round. Operations that the protocol asks for in return are posted before the next call.
     pub fn next_input(&mut self) -> Option<(RegionWindow<'_>, MemoryInput<'_>)> {
         let polled = !self.poll_due && self.fresh_told == self.fresh.len();
-        if polled && self.given == self.giving.fates.len() && self.answer_due {
+        if polled && self.given == self.giving.fates.len() && self.answer_turns > 0 {
             // A write is done when it is posted: who waits a round for the answer waits for nothing.
-            // Once only, so that a round ends.
-            self.answer_due = false;
+            // Not without end, so that a round ends.
+            self.answer_turns -= 1;
             self.collect();
             self.turn_over();
         }
@@ -531,6 +530,10 @@ impl Drop for MappedCarrier {
 fn life(incarnation: u64) -> u32 {
     (incarnation - 1) as u32
 }
+
+/// How many times a round gives out the answers to what was posted in it. A loop serves many processes: one that reads
+/// the next thing once it has the last one, as a new leader does, would wait for all of them each time.
+const ANSWER_TURNS: u32 = 8;
 
 /// How often a revocation looks whether the agent has stored, before it gives the core away.
 const LANDING_SPINS: u32 = 200;

@@ -5,6 +5,7 @@ use crate::doorbell::Doorbell;
 use crate::error::MemoryError;
 use crate::files::{self, ClusterFiles};
 use crate::layout::{self, DirectoryLayout, ProcessLayout};
+use crate::peer::MapAhead;
 use crate::remote::{LINES_MAX, RemoteMemory};
 use crate::segment::SharedSegment;
 use crate::store::{Backing, Heap, HeldResource, IncarnationFile, LineStore};
@@ -51,6 +52,9 @@ pub struct StartOptions {
     pub bell: Option<Doorbell>,
     /// The incarnation is not below this: for a client, the number of its lease.
     pub incarnation_min: u32,
+    /// Processes whose files are mapped before they are written to or read, if they have a region in this process's
+    /// memory: one in each round, from the start on. Others are mapped when they are needed, which holds up a round.
+    pub partners: Vec<Pid>,
 }
 
 /// A client place that this process has, until it drops this or dies.
@@ -240,7 +244,10 @@ impl Directory {
         }
         layout.publish(pid, incarnation);
         self.ring_all();
-        Ok(MappedCarrier::new(self.clone(), pid, incarnation, own, hold, bell))
+        let mut partners = options.partners;
+        partners.retain(|p| *p != pid && p.0 < layout.processes() && own.has_region_of(*p));
+        let ahead = MapAhead::new(partners, options.backing == Backing::Prefaulted);
+        Ok(MappedCarrier::new((self.clone(), pid), incarnation, (own, ahead), hold, bell))
     }
 
     /// Takes a client place, with a lease number that grows each time; none if somebody who lives

@@ -233,6 +233,18 @@ impl ProcessLayout {
         Self { lines, regions }
     }
 
+    /// Reads a word of each page, so that the system enters all pages into this process's page table.
+    pub(crate) fn touch_pages(&self) {
+        for line in self.lines.iter().step_by(PAGE_BYTES as usize / LINE_BYTES) {
+            core::hint::black_box(line.word(0));
+        }
+    }
+
+    /// Whether a process may write to a region.
+    pub(crate) fn has_region_of(&self, pid: Pid) -> bool {
+        self.regions.iter().any(|region| region.writer == pid)
+    }
+
     /// Reads the header of another process's file. Nothing in it is believed.
     pub(crate) fn open(
         lines: SharedSegment,

@@ -5,6 +5,9 @@
 //! line that hardly ever changes. If they differ the access is `Lost`, until the protocol has been
 //! notified with `Fresh`: no write meant for the old memory reaches the new one.
 //!
+//! The files of partners are mapped before that, one in each round ([`MapAhead`]): a replica that begins to lead writes to
+//! processes that it has never written to, and others wait for it then.
+//!
 //! The memory of a peer that ended is released at the next look, before it has started again: its new
 //! life may need that very room.
 //!
@@ -75,11 +78,34 @@ pub(crate) struct MappedPeers {
     maps: u64,
     /// How many peers are to be mapped again.
     unmapped: usize,
+    ahead: MapAhead,
+}
+
+/// The files that are mapped before they are needed.
+#[derive(Debug)]
+pub(crate) struct MapAhead {
+    partners: Vec<Pid>,
+    /// Whether the pages of these files are entered into the page table.
+    prefaults: bool,
+    /// The partners that are to be mapped next.
+    due: Vec<Pid>,
+}
+
+impl MapAhead {
+    /// Of these processes.
+    pub(crate) fn new(partners: Vec<Pid>, prefaults: bool) -> Self {
+        Self { due: Vec::with_capacity(partners.len()), partners, prefaults }
+    }
 }
 
 impl MappedPeers {
     /// `own` is this process's memory, which it may write like any other.
-    pub(crate) fn new(directory: Directory, me: Pid, known: u64, own: Arc<ProcessLayout>) -> Self {
+    pub(crate) fn new(
+        (directory, me): (Directory, Pid),
+        known: u64,
+        own: Arc<ProcessLayout>,
+        ahead: MapAhead,
+    ) -> Self {
         let count = directory.layout().processes();
         let mut peers: Vec<_> = (0..count).map(|_| MappedPeer::default()).collect();
         for (index, peer) in peers.iter_mut().enumerate() {
@@ -87,7 +113,16 @@ impl MappedPeers {
             peer.known = live_of(&directory, Pid(index as u32));
         }
         peers[me.index()] = MappedPeer { known, mapped: Some(own), ..MappedPeer::default() };
-        Self { directory, me, peers, changes_seen: [0; 2], fault: None, maps: 0, unmapped: 0 }
+        Self {
+            directory,
+            me,
+            peers,
+            changes_seen: [0; 2],
+            fault: None,
+            maps: 0,
+            unmapped: 0,
+            ahead,
+        }
     }
 
     /// The memory of a process, if it lives in the incarnation this carrier deals with.
@@ -127,6 +162,22 @@ impl MappedPeers {
             }
         }
         Some(())
+    }
+
+    /// Maps a partner before it is written to or read.
+    #[cold]
+    fn map_ahead(&mut self, pid: Pid) {
+        let (live, peer) = (self.directory.layout().live(pid), &mut self.peers[pid.index()]);
+        let is_open = peer.mapped.is_some() || peer.failed.is_some();
+        if is_open || live == 0 || live != peer.known {
+            return;
+        }
+        self.maps += 1;
+        // If it cannot be mapped nothing is lost yet: the first access finds that out, and says so.
+        peer.mapped = self.directory.open_peer(pid, live).ok().map(Arc::new);
+        if let Some(layout) = peer.mapped.as_ref().filter(|_| self.ahead.prefaults) {
+            layout.touch_pages();
+        }
     }
 
     /// Tries again to map those that could not be mapped, and puts those that now can into `fresh`.
@@ -202,6 +253,9 @@ impl MappedPeers {
             self.map_again(fresh);
         }
         if changes == self.changes_seen {
+            if let Some(pid) = self.ahead.due.pop() {
+                self.map_ahead(pid);
+            }
             return;
         }
         self.changes_seen = changes;
@@ -225,6 +279,11 @@ impl MappedPeers {
                 fresh.push((pid, live));
             }
         }
+        let is_far = |pid| self.directory.remote().is_some_and(|remote| remote.is_far(pid));
+        let is_unmapped = |pid: &Pid| self.peers[pid.index()].mapped.is_none() && !is_far(*pid);
+        let MapAhead { partners, due, .. } = &mut self.ahead;
+        due.clear();
+        due.extend(partners.iter().filter(|pid| is_unmapped(pid)));
     }
 
     /// From here on this carrier deals with that incarnation: the protocol learns of it now.

@@ -34,7 +34,8 @@ pub enum Backing {
     #[default]
     Reserved,
     /// As [`Backing::Reserved`], and all pages are entered into the page table of the owner at the
-    /// start, so that the first lap of a ring takes no page faults. Asks for huge pages.
+    /// start, and those of its partners' files soon afterwards, so that the first lap of a ring takes
+    /// no page faults. Asks for huge pages.
     Prefaulted,
     /// Pages are taken as they are first written. Starting checks that there is enough space now;
     /// if it runs out later the system ends the writer (`SIGBUS`).

@@ -84,6 +84,11 @@ impl MemoryDriver {
         let amcast_core::ProtocolProcess::Memory(protocol, regions) = node else {
             return Err(MemoryDriverError::Medium);
         };
+        let mut options = options;
+        if cluster.group_of(pid).is_some() {
+            // A replica that leads writes to replicas that it has written nothing before.
+            options.partners = cluster.pids().filter(|&p| cluster.group_of(p).is_some()).collect();
+        }
         let carrier = directory.start(pid, &regions, options).map_err(MemoryDriverError::Memory)?;
         let dues = DriverCore::new(pid, protocol, tracing);
         Ok(Self { dues, carrier, processes: cluster.processes() })

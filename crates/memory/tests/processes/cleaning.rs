@@ -197,6 +197,27 @@ fn a_clients_incarnation_follows_its_lease() {
 }
 
 #[test]
+fn the_file_of_a_partner_with_a_region_here_is_mapped_before_it_is_needed() {
+    let _limit = amcast_test_policy::time_limit();
+    let cluster = PairCluster::new();
+    let partners = vec![CHILD, PARENT];
+    let options =
+        StartOptions { backing: Backing::Prefaulted, partners, ..StartOptions::default() };
+    let specs = [region(4, PARENT, false)];
+    let mut owner = cluster.directory.start(CHILD, &specs, options.clone()).expect("started");
+    let mut rounds = |other: &mut MappedCarrier| {
+        (0..3).for_each(|_| assert_eq!(fresh_starts(other), 0));
+        let fresh: usize = (0..3).map(|_| fresh_starts(&mut owner)).sum();
+        (fresh, owner.counts().maps, other.counts().maps)
+    };
+    let mut writer = cluster.directory.start(PARENT, &[], options).expect("started");
+    assert_eq!(rounds(&mut writer), (0, 1, 0), "only the owner has a region of the other one");
+    writer.stop().expect("stopped");
+    let mut writer = start(&cluster.directory, PARENT, &[]);
+    assert_eq!(rounds(&mut writer), (1, 2, 0), "its next incarnation, too");
+}
+
+#[test]
 fn large_sparse_regions_take_only_what_is_written() {
     let _limit = amcast_test_policy::time_limit();
     let cluster = PairCluster::new();

@@ -79,11 +79,15 @@ impl TramReplica {
         }
     }
 
-    /// Lets the writer of the promised epoch in, now that the former one is out.
+    /// Lets the writer of the promised epoch in, now that the former one is out. Says whether there is such a promise.
     // [TRAM 2:45-47]
-    pub(crate) fn settle_promise(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
+    pub(crate) fn settle_promise(
+        &mut self,
+        view: RegionWindow<'_>,
+        out: &mut Outbox<Memory>,
+    ) -> bool {
         if !self.permissions.is_settling() {
-            return;
+            return false;
         }
         self.adopt(view);
         let writer = rank_of(self.permissions.promise.epoch);
@@ -93,6 +97,7 @@ impl TramReplica {
             out.ask(MemoryOutput::Allow(self.layout.log(writer, open.half).region));
         }
         self.rows.due = true;
+        true
     }
 
     /// The log that is open here comes into force once its writer has installed it.

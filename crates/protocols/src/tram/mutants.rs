@@ -45,7 +45,7 @@ crate::mutant::mutants! {
             breaks [UniformPrefixOrder] shown_by "scenarios/tram-log-written-over.txt";
         ReadmitsBeforeItTells = "readmits-before-it-tells":
             "A leader takes a follower in again without telling first that it writes over its log."
-            breaks [UniformPrefixOrder] shown_by "regressions/tram.txt";
+            breaks [UniformPrefixOrder] shown_by "crates/protocols/src/tram/tests/told.rs";
         AdoptsBeforeItTells = "adopts-before-it-tells":
             "A candidate copies a log over its own half without telling first that a term begins there."
             breaks [] shown_by "crates/protocols/src/tram/tests/told.rs";

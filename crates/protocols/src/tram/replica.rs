@@ -335,9 +335,10 @@ impl TramReplica {
     // [TRAM 2] the main loop: a replica reads these regions in this order. Regions on the path of a
     // message are read on every poll, the others now and then.
     fn poll(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
-        self.settle_promise(view, out);
+        // A candidate waits for that promise.
+        let settled = self.settle_promise(view, out);
         let due = self.now >= self.timers.due.0 || self.timers.looked == Time::ZERO;
-        let round = due || self.now.since(self.timers.looked) >= ROUND;
+        let round = due || settled || self.now.since(self.timers.looked) >= ROUND;
         if round {
             self.timers.looked = self.now;
             self.hear(view, out);

@@ -33,8 +33,11 @@ use amcast_core::memory::{
 use amcast_core::parameters::HEARTBEAT;
 use amcast_core::step::Note;
 
-/// Lines that a candidate reads at a time, to begin with.
-const READ_LINES: u32 = 256;
+/// Lines that a candidate reads at a time, to begin with: what lies behind its own log is what was on the way.
+const READ_LINES: u32 = 32;
+
+/// The same at most, but for a longer record. Each read that finds only whole records is followed by one of twice as many.
+const READ_LINES_MAX: u32 = 512;
 
 /// A replica that tries to become leader.
 #[derive(Debug)]
@@ -322,7 +325,7 @@ impl TramReplica {
             return;
         };
         match c.copy(lines, view) {
-            CopyProgress::More => c.chunk = READ_LINES.max(c.chunk),
+            CopyProgress::More => c.chunk = c.chunk.max(READ_LINES_MAX.min(2 * c.chunk)),
             CopyProgress::Longer(lines) => c.chunk = lines,
             CopyProgress::Ended => c.current += 1,
             CopyProgress::Moved => {

@@ -49,8 +49,8 @@ fn is_found_and_breaks_what_it_is_said_to(name: &str) {
     }
 }
 
-/// Mutants that random runs hardly ever show, and tests elsewhere do: a line of `regressions/tram.txt` the
-/// first, `tram/tests/told.rs` the first two, and `tram/tests/parent.rs` the third: simulated replicas write no nonsense.
+/// Mutants that random runs hardly ever show, and tests elsewhere do: `tram/tests/told.rs` the first two, and
+/// `tram/tests/parent.rs` the third, as simulated replicas write no nonsense.
 const SHOWN_ELSEWHERE: [&str; 3] =
     ["readmits-before-it-tells", "adopts-before-it-tells", "stops-at-nonsense"];
 

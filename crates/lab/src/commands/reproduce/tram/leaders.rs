@@ -31,7 +31,7 @@ const SILENCE: Span = Span::millis(50);
 const NO_SILENCE: Span = Span::secs(10);
 
 /// Why figures of this machine are worse than they could be. Simulated replicas have a machine each.
-const BUSY: &str = "All eight takeovers share one core, and each of their steps waits for a turn of all 24 replicas.";
+const BUSY: &str = "All eight takeovers share one core, one after the other, behind a turn of all 24 replicas under load.";
 
 /// A row of the paper's table 1, in microseconds.
 struct PrintedChange {
