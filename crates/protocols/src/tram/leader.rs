@@ -443,10 +443,7 @@ impl TramReplica {
             leader.pad = Some((leader.end, start));
         }
         leader.end = start + u64::from(lines);
-        leader.taken[source].pass(u64::from(lines), twice);
-        if from_client {
-            leader.taken[source].note_number(record);
-        }
+        leader.taken[source].pass(record, twice);
         self.hurry |= record.dst.len() > 1;
         self.pass_tree((ring, start), record, view, out)
     }

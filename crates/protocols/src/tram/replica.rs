@@ -199,13 +199,14 @@ impl ReplicaPlace {
 }
 
 impl BufferCursor {
-    /// A leader took up a record of so many lines; a mutant takes it up twice.
-    pub(crate) const fn pass(&mut self, lines: u64, twice: bool) {
+    /// A leader took up a record; a mutant takes it up twice. Its number counts where the source is a client.
+    pub(crate) fn pass(&mut self, record: &RingRecord, twice: bool) {
+        self.note_number(record);
         if twice && self.told == 0 {
             self.told = 1;
         } else {
             self.told = 0;
-            self.next += lines;
+            self.next += u64::from(record.lines());
         }
     }
 
@@ -215,7 +216,7 @@ impl BufferCursor {
         seq >= self.number && seq < u64::MAX
     }
 
-    /// A record of this client is in the log.
+    /// A record of this source is in the log.
     pub(crate) fn note_number(&mut self, record: &RingRecord) {
         if record.kind == RingRecordKind::Message {
             self.number = self.number.max(record.msg.seq.saturating_add(1));
