@@ -375,7 +375,14 @@ impl TramReplica {
         if source >= self.buffers.parent_source() {
             return self.next_of_group(source, cursor.next, view, out);
         }
-        (!cursor.broken).then(|| (self.layout.hm_client(source), cursor.lease))
+        if cursor.broken {
+            return None;
+        }
+        if self.exchange.as_ref().is_some_and(|exchange| exchange.is_owed(source)) {
+            out.mark("ramcast-client-waits");
+            return None;
+        }
+        Some((self.layout.hm_client(source), cursor.lease))
     }
 
     // [TRAM 2:14-16] the next log entry is a copy of the message with its header.

@@ -7,26 +7,22 @@
 
 use super::RamCastMutant;
 use super::order::{ClientPlace, MessageArrival, TimestampOrder};
+use super::stream::{OutgoingProposal, OwedRecords, ProposalStream, StreamSnapshot};
 use crate::mutant::Mutants;
 use crate::tram::layout::Layout;
-use crate::tram::leader::PARENT_EPOCH;
 use crate::tram::log_region::LogView;
 use crate::tram::params;
 use crate::tram::progress::LogProgress;
 use crate::tram::replica::{BufferCursor, ReplicaPhase, TramReplica, take_up};
-use crate::tram::ring::{RecordRing, RingRecord, RingRecordKind, lines_of};
+use crate::tram::ring::{RecordRing, RingRecord, RingRecordKind};
 use crate::tram::transfer::POSITION_MAX;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use amcast_core::codec::{ByteReader, Codec};
-use amcast_core::memory::{
-    CacheLine, LINE_WORDS, LineStamp, Memory, MemoryOutput, RegionWindow, WriteSource,
-};
+use amcast_core::memory::{CacheLine, LineStamp, Memory, RegionWindow};
 use amcast_core::parameters::SUSPECT;
 use amcast_core::step::Note;
-use amcast_core::{
-    Config, Gid, GroupSet, MsgId, Outbox, Pid, ProtocolEvent, Role, Span, Time, messages,
-};
+use amcast_core::{Config, Gid, GroupSet, MsgId, Outbox, Pid, ProtocolEvent, Role, Span, Time};
 
 /// Bytes in front of a payload: this group's timestamp, and that of the group that sent the record.
 pub(crate) const FRAME_BYTES: usize = 16;
@@ -39,12 +35,12 @@ const OWN_WORD: usize = 4;
 pub(super) const THEIR_WORD: usize = 5;
 
 /// In a record's source: the group that follows wrote it.
-const FROM_GROUP: u16 = 1 << 15;
+pub(super) const FROM_GROUP: u16 = 1 << 15;
 
 /// The largest timestamp that is believed: no clock gets there by counting, and none can overflow from there.
 pub(super) const TIMESTAMP_MAX: u64 = 1 << 56;
 
-/// In place of a proposal's timestamp, which is none: this group does not order the message, or has done so.
+/// In place of a proposal's timestamp, which is none: the message comes to nothing.
 const REFUSAL: u64 = 0;
 
 /// The source of a record that a leader made itself.
@@ -110,59 +106,13 @@ pub(crate) struct TimestampExchange {
     streams: Vec<ProposalStream>,
     /// A number of deliveries, and the end of the log when there were so many.
     mark: Option<(u64, u64)>,
+    owed: OwedRecords,
     /// The message in front that waits for another group, and since when.
     blocked: Option<(MsgId, Time)>,
     patience: Span,
     /// A leader's, by group: a timestamp that is on the way to be decided, and the one last announced.
     hints: Vec<(u64, u64)>,
     record: Vec<u8>,
-}
-
-/// Records for another group, and how far they went.
-#[derive(Debug)]
-struct ProposalStream {
-    /// Those that the other group has not told to have taken over.
-    items: VecDeque<OutgoingProposal>,
-    /// The next free position of the other group's buffer.
-    end: u64,
-    /// How far the other group has taken over its buffer.
-    taken: u64,
-    /// A leader's, by rank: positions below this were written.
-    posted: Vec<u64>,
-}
-
-/// A record for another group.
-#[derive(Clone, Debug)]
-struct OutgoingProposal {
-    /// The end of the record before it.
-    begin: u64,
-    msg: MsgId,
-    dst: GroupSet,
-    lease: u32,
-    timestamp: u64,
-    /// The payload, if the message goes as a whole.
-    whole: Option<Vec<u8>>,
-}
-
-impl OutgoingProposal {
-    fn lines(&self) -> u32 {
-        self.whole.as_ref().map_or(1, |payload| lines_of((payload.len() + FRAME_BYTES) as u32))
-    }
-
-    fn record(&self, group: Gid) -> RingRecord {
-        let (kind, bytes) = match &self.whole {
-            Some(payload) => (RingRecordKind::Whole, payload.len() + FRAME_BYTES),
-            None => (RingRecordKind::Proposal, FRAME_BYTES),
-        };
-        RingRecord {
-            kind,
-            bytes: bytes as u32,
-            source: FROM_GROUP | u16::from(group.0),
-            lease: self.lease,
-            msg: self.msg,
-            dst: self.dst,
-        }
-    }
 }
 
 impl TimestampExchange {
@@ -182,6 +132,12 @@ impl TimestampExchange {
             order: TimestampOrder::new(group, (cluster.clients(), early_max), mutants),
             streams: (0..cluster.groups()).map(stream).collect(),
             mark: None,
+            owed: OwedRecords {
+                clients: alloc::vec![0; cluster.clients()],
+                first: (cluster.groups() * cluster.replicas()) as u32,
+                // A proposal of each message that a client's buffers hold, the message as a whole and a refusal.
+                most: 3 * early_max * cluster.groups(),
+            },
             blocked: None,
             patience: SUSPECT.get(config),
             hints: alloc::vec![(0, 0); cluster.groups()],
@@ -225,7 +181,7 @@ impl TimestampExchange {
             && record.dst.contains(self.group)
             && theirs != REFUSAL
         {
-            self.order.proposed_ahead((record.msg, client), from, theirs);
+            self.order.proposed_ahead((record.msg, record.dst), client, (from, theirs));
         }
         true
     }
@@ -293,8 +249,16 @@ impl TimestampExchange {
             }
             (stream.items, stream.end) = (snapshot.items.into(), snapshot.end);
         }
+        self.owed.clients.fill(0);
+        self.streams.iter().flat_map(|s| &s.items).for_each(|item| self.owed.add(item));
         (self.mark, self.blocked) = (None, None);
         reader.is_empty() && self.order.clock() <= TIMESTAMP_MAX
+    }
+
+    /// Whether the leader leaves that client's messages in its buffer. What groups drop is settled, and its client may write
+    /// more, while a slow destination has not taken over what it is to hear of that: it would become ever more.
+    pub(crate) fn is_owed(&self, client: usize) -> bool {
+        self.owed.clients.get(client).is_some_and(|&owed| owed >= self.owed.most)
     }
 
     /// A record of the decided log. Says if it is one of a client whose numbers do not grow.
@@ -304,6 +268,7 @@ impl TimestampExchange {
         bytes: &[u8],
         place: ClientPlace,
         hm: &RecordRing,
+        out: &mut Outbox<Memory>,
     ) -> bool {
         let word = |i: usize| {
             let at = bytes.get(i * 8..i * 8 + 8).and_then(|b| b.first_chunk());
@@ -311,6 +276,7 @@ impl TimestampExchange {
         };
         let (msg, dst) = (record.msg, record.dst);
         let (own, theirs) = (word(0), word(1));
+        let mut grows = true;
         match record.kind {
             RingRecordKind::Message | RingRecordKind::Whole => {
                 let payload = bytes.get(FRAME_BYTES..).unwrap_or(&[]);
@@ -319,20 +285,17 @@ impl TimestampExchange {
                         self.propose((msg, dst), (record.lease, own), None, hm);
                     }
                     MessageArrival::Known => {}
-                    // The group that brought it waits for an answer. Nobody may wait for a client's repetition.
-                    MessageArrival::Refused => match source_of(record.source) {
-                        Some(from) => self.send_to(from, (msg, dst), (record.lease, REFUSAL), hm),
-                        None => return true,
-                    },
+                    MessageArrival::Refused => grows = false,
                 }
             }
             RingRecordKind::Proposal => {
                 if let Some(from) = source_of(record.source)
                     && dst.contains(self.group)
                 {
-                    match theirs {
-                        REFUSAL => self.order.refused(msg, from),
-                        _ => self.order.proposed((msg, place.client), from, theirs),
+                    if theirs != REFUSAL {
+                        self.order.proposed((msg, dst), place.client, (from, theirs));
+                    } else if self.order.refused((msg, dst), from) {
+                        out.mark("ramcast-drops-refused");
                     }
                 }
             }
@@ -346,20 +309,27 @@ impl TimestampExchange {
             RingRecordKind::Overlay | RingRecordKind::Rejoin => {}
             RingRecordKind::Pad | RingRecordKind::State => {}
         }
-        false
+        self.send_refused(hm, out);
+        !grows
+    }
+
+    /// The groups that wait for messages that come to nothing are to hear that.
+    fn send_refused(&mut self, hm: &RecordRing, out: &mut Outbox<Memory>) {
+        for refused in self.order.take_refused() {
+            out.mark("ramcast-refuses");
+            for to in refused.to.iter() {
+                self.send_to(to, (refused.msg, refused.dst), REFUSAL, hm);
+            }
+        }
     }
 
     /// A record of one line for another group.
-    fn send_to(
-        &mut self,
-        to: Gid,
-        (msg, dst): (MsgId, GroupSet),
-        (lease, timestamp): (u32, u64),
-        hm: &RecordRing,
-    ) {
+    fn send_to(&mut self, to: Gid, (msg, dst): (MsgId, GroupSet), timestamp: u64, hm: &RecordRing) {
         if let Some(stream) = self.streams.get_mut(to.index()) {
-            let begin = stream.end;
-            stream.push(OutgoingProposal { begin, msg, dst, lease, timestamp, whole: None }, hm);
+            let (begin, lease) = (stream.end, 0);
+            let item = OutgoingProposal { begin, msg, dst, lease, timestamp, whole: None };
+            self.owed.add(&item);
+            stream.push(item, hm);
         }
     }
 
@@ -373,7 +343,7 @@ impl TimestampExchange {
         hm: &RecordRing,
     ) -> bool {
         let place = ClientPlace { client: 0, lease: record.lease, start };
-        self.consume(record, bytes, place, hm)
+        self.consume(record, bytes, place, hm, &mut Outbox::default())
     }
 
     /// Writes to one replica of another group.
@@ -392,7 +362,7 @@ impl TimestampExchange {
     /// Another group has taken over its buffer up to here.
     #[cfg(test)]
     pub(super) fn take(&mut self, by: Gid, upto: u64) {
-        self.streams[by.index()].take(upto);
+        self.streams[by.index()].take(upto, &mut self.owed);
     }
 
     /// Delivers what can be, behind so many messages. Says how many were delivered by then.
@@ -421,83 +391,10 @@ impl TimestampExchange {
             }
             let whole = whole.map(<[u8]>::to_vec);
             let begin = stream.end;
-            stream.push(OutgoingProposal { begin, msg, dst, lease, timestamp, whole }, hm);
+            let item = OutgoingProposal { begin, msg, dst, lease, timestamp, whole };
+            self.owed.add(&item);
+            stream.push(item, hm);
         }
-    }
-}
-
-impl ProposalStream {
-    /// Where the first record lies that was not taken over.
-    fn first(&self) -> u64 {
-        self.items.front().map_or(self.end, |item| item.begin)
-    }
-
-    fn push(&mut self, item: OutgoingProposal, hm: &RecordRing) {
-        self.end = hm.after(self.end, item.lines());
-        self.items.push_back(item);
-    }
-
-    /// The other group has taken over its buffer up to here.
-    fn take(&mut self, upto: u64) {
-        self.taken = self.taken.max(upto);
-        while !self.items.is_empty()
-            && self.items.get(1).map_or(self.end, |next| next.begin) <= self.taken
-        {
-            self.items.pop_front();
-        }
-    }
-
-    /// Writes what one replica of the other group does not have yet, as far as its buffer has room.
-    fn post(&mut self, rank: usize, group: Gid, to: (Pid, &RecordRing), out: &mut Outbox<Memory>) {
-        let ring = to.1;
-        let from = self.posted[rank].max(self.first());
-        let at = self.items.partition_point(|item| item.begin < from);
-        for item in self.items.range(at..) {
-            let lines = item.lines();
-            let end = ring.after(item.begin, lines);
-            // A full buffer: the other group is slow, and its proposals wait.
-            if end > self.taken.saturating_add(u64::from(ring.lines)) {
-                out.mark("ramcast-stream-full");
-                return;
-            }
-            out.event(ProtocolEvent::Part(item.msg));
-            write_record(item, group, to, out);
-            self.posted[rank] = end;
-        }
-    }
-}
-
-/// Writes a record to another group, a line at a time: only a whole message, which is rare, has several.
-fn write_record(
-    item: &OutgoingProposal,
-    group: Gid,
-    (to, ring): (Pid, &RecordRing),
-    out: &mut Outbox<Memory>,
-) {
-    let mut write = |pos: u64, words: [u64; LINE_WORDS], stamp, bell| {
-        let (at, source) = (ring.at(pos), WriteSource::line(words, stamp));
-        let region = ring.region;
-        out.ask(MemoryOutput::Write { to, region, at, source, ticket: None, bell });
-    };
-    let start = ring.start(item.begin, item.lines());
-    if start != item.begin {
-        let pad = RingRecord::pad(ring.left_at(item.begin)).words([0; 3]);
-        write(item.begin, pad, ring.stamp(item.begin, PARENT_EPOCH), false);
-    }
-    let stamp = ring.stamp(start, PARENT_EPOCH);
-    let record = item.record(group);
-    let Some(payload) = &item.whole else {
-        write(start, record.words([0, item.timestamp, 0]), stamp, true);
-        return;
-    };
-    let lines: Vec<CacheLine> = (0..item.lines()).map(|_| CacheLine::default()).collect();
-    let mut framed = Vec::new();
-    frame(payload, &mut framed);
-    framed[8..FRAME_BYTES].copy_from_slice(&item.timestamp.to_le_bytes());
-    let made = RecordRing { base: 0, lines: item.lines(), lap: item.lines(), ..*ring };
-    made.write(&lines, 0, PARENT_EPOCH, &record, &framed);
-    for (pos, line) in (start..).zip(&lines) {
-        write(pos, line.words(), stamp, true);
     }
 }
 
@@ -524,7 +421,7 @@ impl TramReplica {
                 }
                 let place = self.take_place(pos, &record);
                 let hm = self.layout.proposals(self.place.group, 0);
-                if exchange.consume(&record, &bytes, place, &hm) {
+                if exchange.consume(&record, &bytes, place, &hm, out) {
                     out.note(Note::Malformed(record.msg.sender, "a number that does not grow"));
                 }
                 self.progress.delivered = exchange.deliver(self.progress.delivered, out);
@@ -635,7 +532,7 @@ impl TramReplica {
             let told = |w| view.region(self.layout.proposals_taken(by, w))[0].word(0);
             // Nobody has taken over what was not sent.
             let upto = (0..n).map(told).filter(|&upto| upto <= stream.end).max().unwrap_or(0);
-            stream.take(upto);
+            stream.take(upto, &mut exchange.owed);
         }
         if matches!(self.phase, ReplicaPhase::Leader(_)) {
             self.help_the_blocked(view, out);
@@ -715,18 +612,4 @@ pub(super) fn replica(me: Pid, config: &Config) -> Result<TramReplica, amcast_co
     let exchange = TimestampExchange::new(replica.place.group, config, Mutants::of(config));
     replica.exchange = Some(alloc::boxed::Box::new(exchange));
     Ok(replica)
-}
-
-/// A stream in a state transfer.
-#[derive(Debug)]
-struct StreamSnapshot {
-    end: u64,
-    items: Vec<OutgoingProposal>,
-}
-
-messages! {
-    struct StreamSnapshot { end, items }
-}
-messages! {
-    struct OutgoingProposal { begin, msg, dst, lease, timestamp, whole }
 }

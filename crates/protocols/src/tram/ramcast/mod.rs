@@ -52,21 +52,27 @@
 //! - A client that dies when it has written to some destinations only: a message in front of a queue that
 //!   waits longer than a failed replica is waited for goes to the other destinations as a whole, by an entry in the log. They
 //!   order it, and recognise the client's own copy if that comes later. A destination that has a message of the place's next
-//!   holder by then refuses it, and all drop it.
+//!   holder by then refuses the proposals for it, and all drop it.
 //!
 //! # Limits, and why they suffice
 //! As TRAM's. Beside that, messages that wait for other groups are held outside the log, so that a log never waits
 //! for another group, and no two groups wait for each other's room. A client writes over a message in its buffer
 //! only when its group has delivered it, so they are never more than the clients' buffers hold.
 //! Proposals that another group has not taken over are held, too: 1 each for such a message, as a group delivers only what
-//! all destinations have proposed. Of each client's place, for all of its leases, one number is kept, and beyond
+//! all destinations have proposed. Of messages that were dropped there may be more, and refusals: a leader takes no message of a client
+//! of which the other groups have not taken over a few times what its buffers hold. Of others' proposals for messages that did not come
+//! here, as many are kept as those groups hold messages that wait. Of each client's place, for all of its leases, one number is kept, and beyond
 //! it the numbers of messages that other groups brought and the client did not, as many as its buffer holds.
 //!
 //! # Malformed input
 //! - A client numbers its messages in the order in which it sends them, over all leases of its place, as the runtime does.
 //!   A number that does not grow is seen in the log, by all replicas alike: its message is not ordered. Another
-//!   destination may have seen it grow, and wait. It passes the message on as a whole, is refused by a record in place of a proposal, and
-//!   drops the message, as every destination does: none can deliver it.
+//!   destination may have seen it grow, and propose: the proposal is answered by a refusal (a record in place of a
+//!   proposal), and every destination drops the message: none can deliver it (`order`).
+//! - A number under two sets of destinations is two messages, of which a group orders one and refuses the proposals for the
+//!   other one. What was proposed for one never counts for the other, so it moves no other message.
+//! - A client that writes a message to some of its destinations only holds up those behind it until it is passed on, as one does that died. One
+//!   that writes another payload to each destination has each deliver its own.
 //! - A record that a client should not have written costs the client its lease. One of another group's
 //!   replica is passed over: the group's later leaders write the same records elsewhere (`incoming`).
 //!
@@ -81,12 +87,15 @@
 //!    them.
 //!
 //! # Read first
-//! `order`, then `exchange`.
+//! `order` with `queue` and `progress`, then `exchange` with `stream` and `incoming`.
 
 pub(crate) mod exchange;
 pub(crate) mod incoming;
 mod mutants;
 mod order;
+mod progress;
+mod queue;
+mod stream;
 #[cfg(test)]
 mod tests;
 

@@ -85,6 +85,108 @@ fn a_message_that_one_destination_takes_for_a_lower_number_is_dropped_by_the_oth
     assert_eq!(delivered(&w, 1), [(good, 1), (good, 2)]);
 }
 
+/// So many groups, and the number of the first client's process.
+fn groups(count: usize) -> (TramWorld, usize) {
+    let mut w = TramWorld::of(&RamCast, (count, 3), "breadth", &[]);
+    w.run(50);
+    let bad = w.config.cluster().client(0).index();
+    (w, bad)
+}
+
+/// What a client writes does not come to a group any more.
+fn cut_from(w: &mut TramWorld, client: usize, g: u8) {
+    let replicas = (0..3).map(|r| (client, w.replica(g, r).index()));
+    let replicas: Vec<_> = replicas.collect();
+    w.cut.extend(replicas);
+}
+
+#[test]
+fn a_number_under_two_sets_of_destinations_moves_no_message_of_others_and_stops_nobody() {
+    let (mut w, _) = groups(3);
+    let (bad, good) = (w.config.cluster().client(0), w.config.cluster().client(1));
+    // The clock of group 2 is far ahead.
+    (1..=30).for_each(|seq| cast_as(&mut w, 1, seq, 0b100));
+    w.run(20);
+    w.paused = (0..3).map(|r| w.replica(1, r).index()).collect();
+    cast_as(&mut w, 0, 5, 0b011);
+    w.run(10);
+    cast_as(&mut w, 1, 31, 0b011);
+    w.run(10);
+    // Group 0 has the number already: group 2 proposes there for a message that will never be.
+    cast_as(&mut w, 0, 5, 0b101);
+    w.run(10);
+    w.paused.clear();
+    w.run(100);
+    let both = [(bad, 5), (good, 31)];
+    assert_eq!((delivered(&w, 0), delivered(&w, 1)), (both.to_vec(), both.to_vec()));
+    cast_as(&mut w, 1, 32, 0b111);
+    w.run(100);
+    for g in 0..3 {
+        assert_eq!(delivered(&w, g).last(), Some(&(good, 32)), "group {g}");
+    }
+    assert_eq!(delivered(&w, 2).len(), 31);
+}
+
+#[test]
+fn of_a_number_that_a_client_wrote_to_two_groups_alone_for_a_third_one_message_is_ordered() {
+    for (first, second) in [(0b011, 0b110), (0b111, 0b110), (0b011, 0b111)] {
+        let (mut w, client) = groups(3);
+        let (bad, good) = (w.config.cluster().client(0), w.config.cluster().client(1));
+        // Neither message comes to group 1, and each to one of the others.
+        cut_from(&mut w, client, 1);
+        let before = w.cut.len();
+        cut_from(&mut w, client, 2);
+        cast_as(&mut w, 0, 5, first);
+        w.cut.truncate(before);
+        cut_from(&mut w, client, 0);
+        // The front of its buffer in group 2, where nothing has come.
+        if first & 0b100 != 0 {
+            w.restart(bad);
+        }
+        cast_as(&mut w, 0, 5, second);
+        w.run(20);
+        (1..=3).for_each(|seq| cast_as(&mut w, 1, seq, 0b111));
+        // As long as it takes until a message is passed on whose client may be dead, and again.
+        w.run(3000);
+        let all: Vec<_> = (0..3).map(|g| delivered(&w, g)).collect();
+        let of = |g: usize| all[g].contains(&(bad, 5));
+        let rests = |g: usize| all[g].iter().filter(|(p, _)| *p == good).map(|(_, seq)| *seq);
+        assert!((0..3).all(|g| rests(g).eq(1..=3)), "{all:?}");
+        // One of them, at all of its destinations, or none.
+        let took = (0..3).filter(|&g| of(g)).fold(0, |set, g| set | 1 << g);
+        assert!([0, first, second].contains(&took), "{took:b}: {all:?}");
+        let pair = |a: usize, b: usize| {
+            let shared = |g: usize, o: usize| {
+                let other = all[o].clone();
+                all[g].iter().copied().filter(move |m| other.contains(m)).collect::<Vec<_>>()
+            };
+            shared(a, b) == shared(b, a)
+        };
+        assert!(pair(0, 1) && pair(1, 2) && pair(0, 2), "{all:?}");
+    }
+}
+
+#[test]
+fn a_message_that_one_destination_will_never_order_holds_nobody_up() {
+    let (mut w, _) = groups(2);
+    let good = w.config.cluster().client(1);
+    cast_as(&mut w, 0, 1000, 0b01);
+    w.run(20);
+    for seq in 1..=10 {
+        cast_as(&mut w, 0, seq, 0b11);
+        cast_as(&mut w, 1, seq, 0b10);
+        // Much sooner than a failed replica is suspected.
+        w.run(20);
+        assert_eq!(delivered(&w, 1).last(), Some(&(good, seq)));
+    }
+    assert_eq!((delivered(&w, 0).len(), delivered(&w, 1).len()), (1, 10));
+    let marks: Vec<_> = w.processes.iter().flat_map(|p| &p.marks).collect();
+    assert!(!marks.contains(&&"ramcast-passes-whole"), "nobody had to ask");
+    for mark in ["ramcast-refuses", "ramcast-drops-refused"] {
+        assert!(marks.contains(&&mark), "{mark}");
+    }
+}
+
 /// Puts a record where the first replica of group 0 writes to all of group 1.
 fn meddle(w: &TramWorld, ring: &RecordRing, record: &RingRecord, first: [u64; 3]) {
     for r in 0..3 {
@@ -177,4 +279,57 @@ fn a_record_under_another_lease_than_its_lines_costs_its_client_and_nobody_else(
     w.run(300);
     let good = w.config.cluster().client(1);
     assert_eq!(delivered(&w, 0), [(client, 1), (good, 1), (client, 1 << 32)]);
+}
+
+/// Writes a client's record of one line to all of a group, whether there is room for it or not.
+fn write_as(w: &TramWorld, g: u8, ring: &RecordRing, at: u64, record: &RingRecord) {
+    for r in 0..3 {
+        let memory = &w.processes[w.replica(g, r).index()].memory;
+        let line = &memory.lines(ring.region)[ring.at(at) as usize];
+        line.put(&record.words([0; 3]), ring.stamp(at, 1));
+    }
+}
+
+#[test]
+fn what_is_kept_for_a_slow_group_of_a_client_whose_messages_are_refused_is_bounded() {
+    let (mut w, _) = groups(3);
+    let layout = Layout::of_exchange(&w.config).unwrap();
+    let (ring, client) = (layout.hm_client(0), w.config.cluster().client(0));
+    // Group 0 refuses what group 1 orders, and group 2 does not hear of it.
+    cast_as(&mut w, 0, 1, 0b010);
+    cast_as(&mut w, 0, 1_000_000, 0b001);
+    w.run(20);
+    w.paused = (0..3).map(|r| w.replica(2, r).index()).collect();
+    let record = |seq| RingRecord {
+        kind: RingRecordKind::Message,
+        bytes: 16,
+        source: 0,
+        lease: 1,
+        msg: MsgId { sender: client, seq },
+        dst: GroupSet(0b111),
+    };
+    for at in 1..1000 {
+        write_as(&w, 1, &ring, at, &record(1 + at));
+        w.run(1);
+    }
+    let leader = w.leader(1).unwrap();
+    let count = |w: &TramWorld, mark| {
+        let marks = &w.processes[leader.index()].marks;
+        marks.iter().filter(|m| **m == mark).count()
+    };
+    assert!(count(&w, "ramcast-client-waits") > 0, "it waits");
+    let dropped = count(&w, "ramcast-drops-refused");
+    assert!((100..700).contains(&dropped), "{dropped} of 1000");
+    // The others are heard meanwhile, and this one when the slow group has heard of it.
+    cast_as(&mut w, 1, 1, 0b011);
+    w.run(20);
+    let good = w.config.cluster().client(1);
+    assert_eq!(delivered(&w, 1), [(client, 1), (good, 1)]);
+    w.paused.clear();
+    w.run(600);
+    let before = count(&w, "ramcast-client-waits");
+    cast_as(&mut w, 1, 2, 0b111);
+    w.run(100);
+    assert_eq!(count(&w, "ramcast-client-waits"), before, "it waits no more");
+    assert_eq!((delivered(&w, 1).len(), delivered(&w, 2).len()), (3, 1));
 }
