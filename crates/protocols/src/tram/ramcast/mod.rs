@@ -71,6 +71,8 @@
 //!   proposal), and every destination drops the message: none can deliver it (`order`).
 //! - A number under two sets of destinations is two messages, of which a group orders one and refuses the proposals for the
 //!   other one. What was proposed for one never counts for the other, so it moves no other message.
+//! - Of each lease the numbers lie below its own bound, `lease << 32`: a larger one costs the client its lease and leaves the numbers
+//!   of the place's later holders as they are.
 //! - A client that writes a message to some of its destinations only holds up those behind it until it is passed on, as one does that died. One
 //!   that writes another payload to each destination has each deliver its own.
 //! - A record that a client should not have written costs the client its lease. One of another group's

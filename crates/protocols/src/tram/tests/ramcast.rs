@@ -281,6 +281,32 @@ fn a_record_under_another_lease_than_its_lines_costs_its_client_and_nobody_else(
     assert_eq!(delivered(&w, 0), [(client, 1), (good, 1), (client, 1 << 32)]);
 }
 
+#[test]
+fn a_number_of_a_later_lease_costs_its_client_and_leaves_the_place_to_its_next_holder() {
+    for seq in [1 << 32, u64::MAX] {
+        let (mut w, _) = two_groups();
+        let (bad, good) = (w.config.cluster().client(0), w.config.cluster().client(1));
+        cast_as(&mut w, 0, (1 << 32) - 1, 0b01);
+        w.run(20);
+        cast_as(&mut w, 0, seq, 0b11);
+        cast_as(&mut w, 1, 1, 0b11);
+        w.run(50);
+        let noted = noted(&w, "a number beyond those of its lease");
+        assert!(!noted.is_empty() && noted.iter().all(|p| *p == bad), "{noted:?}");
+        // Each next holder is heard.
+        for lease in 1..=3_u64 {
+            w.restart(bad);
+            w.run(50);
+            cast_as(&mut w, 0, lease << 32, 0b11);
+            w.run(50);
+        }
+        let later = (1..=3).map(|lease| (bad, lease << 32));
+        let both: Vec<_> = [(good, 1)].into_iter().chain(later).collect();
+        assert_eq!(delivered(&w, 1), both);
+        assert_eq!(delivered(&w, 0), [&[(bad, (1 << 32) - 1)], &both[..]].concat());
+    }
+}
+
 /// Writes a client's record of one line to all of a group, whether there is room for it or not.
 fn write_as(w: &TramWorld, g: u8, ring: &RecordRing, at: u64, record: &RingRecord) {
     for r in 0..3 {
