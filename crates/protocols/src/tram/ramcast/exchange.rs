@@ -316,6 +316,9 @@ impl TimestampExchange {
     /// The groups that wait for messages that come to nothing are to hear that.
     fn send_refused(&mut self, hm: &RecordRing, out: &mut Outbox<Memory>) {
         for refused in self.order.take_refused() {
+            if self.mutants.is(RamCastMutant::NeverRefuses) {
+                continue;
+            }
             out.mark("ramcast-refuses");
             for to in refused.to.iter() {
                 self.send_to(to, (refused.msg, refused.dst), REFUSAL, hm);

@@ -48,6 +48,15 @@ crate::mutant::mutants! {
         AbandonsTheDead = "abandons-the-dead":
             "A message whose client died before it wrote it to all destinations is waited for and never passed on."
             breaks [Validity];
+        ConfusesDestinations = "confuses-destinations":
+            "Proposals and refusals count for a message of the same number to other destinations."
+            breaks [UniformPrefixOrder, UniformAgreement] shown_by "crates/protocols/tests/ramcast_sim/misnumbering.rs";
+        RefusesTheKnown = "refuses-the-known":
+            "A group answers a proposal by a refusal also where the message waits in its own queue."
+            breaks [UniformAgreement];
+        NeverRefuses = "never-refuses":
+            "A proposal for a message that the group will never order is not answered."
+            breaks [Validity] shown_by "crates/protocols/tests/ramcast_sim/misnumbering.rs";
         TellsAll = "tells-all":
             "Timestamps go to all groups, destinations or not."
             breaks [Genuine];

@@ -219,13 +219,17 @@ impl TimestampOrder {
 
     /// Whether the message is ordered under these destinations, and not delivered by the decided log.
     fn is_held(&self, msg: MsgId, dst: GroupSet) -> bool {
-        self.decided.votes(msg).is_some_and(|votes| votes.dst == dst)
+        self.decided.votes(msg).is_some_and(|votes| self.is_same(votes.dst, dst))
+    }
+
+    fn is_same(&self, dst: GroupSet, other: GroupSet) -> bool {
+        dst == other || self.mutants.is(RamCastMutant::ConfusesDestinations)
     }
 
     /// Whether the message is ordered under these destinations, or may be yet.
     fn may_order(&self, (msg, dst): (MsgId, GroupSet), client: usize) -> bool {
         match self.decided.votes(msg) {
-            Some(votes) => votes.dst == dst,
+            Some(votes) => self.is_same(votes.dst, dst),
             None => !self.clients[client].knows(msg.seq),
         }
     }
@@ -239,9 +243,11 @@ impl TimestampOrder {
         (from, timestamp): (Gid, u64),
     ) {
         self.clock = self.clock.max(timestamp);
-        if !self.may_order(of, client) {
-            let (msg, dst) = of;
+        let (is_void, (msg, dst)) = (!self.may_order(of, client), of);
+        if is_void || self.mutants.is(RamCastMutant::RefusesTheKnown) {
             self.refused.push(RefusedMessage { msg, dst, to: GroupSet::one(from) });
+        }
+        if is_void {
             return;
         }
         self.decided.propose(of, from, timestamp);
