@@ -110,7 +110,7 @@ impl TramReplica {
         wrong.map_or(RecordLook::Sound, RecordLook::Wrong)
     }
 
-    /// A replica of another group wrote what it should not: that is noted once in a term.
+    /// A replica of another group wrote what it should not: that is noted once in a term, of each.
     pub(crate) fn refuse_of_group(
         &mut self,
         source: usize,
@@ -123,7 +123,8 @@ impl TramReplica {
             return;
         };
         let ReplicaPhase::Leader(leader) = &mut self.phase else { return };
-        if !core::mem::replace(&mut leader.taken[source].broken, true) {
+        let (noted, bit) = (&mut leader.taken[source].noted, 1 << rank);
+        if core::mem::replace(noted, *noted | bit) & bit == 0 {
             out.note(Note::Malformed(self.config.cluster().replica(from, rank), wrong));
         }
     }

@@ -139,8 +139,10 @@ pub(crate) struct BufferCursor {
     pub(crate) told_as: u64,
     /// A leader's: whether a new lease may have begun.
     pub(crate) probe: bool,
-    /// A leader's: what lies there makes no sense. Of another group's buffers, that this was noted.
+    /// A leader's: what lies there makes no sense.
     pub(crate) broken: bool,
+    /// A leader's, of another group's buffers: a bit for each rank whose records make no sense, which was noted.
+    pub(crate) noted: u32,
     /// Of a client's: the least number that its next message may have. Of all leases of its place.
     pub(crate) number: u64,
 }

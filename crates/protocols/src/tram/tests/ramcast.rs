@@ -282,6 +282,28 @@ fn a_record_under_another_lease_than_its_lines_costs_its_client_and_nobody_else(
 }
 
 #[test]
+fn nonsense_is_noted_of_each_leader_of_another_group_that_wrote_it() {
+    let (mut w, layout) = two_groups();
+    let last = w.replica(0, 2);
+    for r in 0..3 {
+        let p = w.replica(0, r);
+        w.step(p.index(), Input::Oracle(amcast_core::step::Oracle::Leader(Gid(0), last)));
+    }
+    w.run(300);
+    assert_eq!(w.leader(0), Some(last));
+    let mut wrote = Vec::new();
+    for rank in [0, 1, 0] {
+        meddle(&w, &layout.proposals(Gid(0), rank), &RingRecord::pad(3), [0; 3]);
+        w.run(20);
+        wrote.push(w.replica(0, rank));
+    }
+    assert_eq!(noted(&w, "a pad that does not belong there"), wrote[..2]);
+    cast_as(&mut w, 0, 1, 0b11);
+    w.run(100);
+    assert_eq!(delivered(&w, 1), [(Pid(6), 1)]);
+}
+
+#[test]
 fn a_number_of_a_later_lease_costs_its_client_and_leaves_the_place_to_its_next_holder() {
     for seq in [1 << 32, u64::MAX] {
         let (mut w, _) = two_groups();
