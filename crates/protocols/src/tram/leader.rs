@@ -21,6 +21,9 @@ use amcast_core::{Outbox, Span, Time};
 /// later leader writes the same lines in the same places.
 pub(crate) const PARENT_EPOCH: u32 = 1;
 
+/// The flaw of a client's message whose number belongs to a later holder of its place.
+pub(crate) const BEYOND_LEASE: &str = "a number beyond those of its lease";
+
 /// How long followers may wait to hear that an entry is decided, when no later one comes along: far
 /// below what anyone waits for, and longer than a client takes to send its next message.
 const LULL: Span = Span::micros(2);
@@ -507,8 +510,13 @@ impl TramReplica {
             if record.lease != epoch {
                 return Some("a message of another lease");
             }
-            if self.judges_numbers(record) && !cursor.is_next_number(record.msg.seq) {
-                return Some("a number that does not grow");
+            if self.judges_numbers(record) {
+                if record.is_beyond_lease() {
+                    return Some(BEYOND_LEASE);
+                }
+                if record.msg.seq < cursor.number {
+                    return Some("a number that does not grow");
+                }
             }
         }
         self.wrong_overlay((from, region), (cursor.next, epoch), record)

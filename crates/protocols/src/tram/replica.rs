@@ -212,12 +212,6 @@ impl BufferCursor {
         }
     }
 
-    /// Whether a message with this number may be the next one from the client's buffer.
-    pub(crate) const fn is_next_number(&self, seq: u64) -> bool {
-        // No number is behind the last one, so that one is none.
-        seq >= self.number && seq < u64::MAX
-    }
-
     /// A record of this source is in the log.
     pub(crate) fn note_number(&mut self, record: &RingRecord) {
         if record.kind == RingRecordKind::Message {

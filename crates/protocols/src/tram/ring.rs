@@ -70,7 +70,16 @@ pub(crate) struct RingRecord {
     pub(crate) dst: GroupSet,
 }
 
+/// Of a client's number the bits below those that name the lease.
+const NUMBER_BITS: u32 = 32;
+
 impl RingRecord {
+    /// Whether its number belongs to a later holder of its client's place. Numbers grow over all leases of a place, so a
+    /// holder that might take any would leave none to those behind it.
+    pub(crate) const fn is_beyond_lease(&self) -> bool {
+        self.msg.seq >> NUMBER_BITS >= self.lease as u64
+    }
+
     /// The source of what came from the parent group.
     pub(crate) const PARENT: u16 = u16::MAX;
 

@@ -5,6 +5,7 @@
 
 use super::RamCastMutant;
 use super::exchange::{FRAME_BYTES, THEIR_WORD, TIMESTAMP_MAX, source_of};
+use crate::tram::leader::BEYOND_LEASE;
 use crate::tram::replica::TramReplica;
 use crate::tram::ring::{RecordRing, RingRecord, RingRecordKind};
 use amcast_core::Gid;
@@ -12,12 +13,6 @@ use amcast_core::memory::RegionWindow;
 
 /// The flaw of a record with a timestamp above [`TIMESTAMP_MAX`].
 pub(crate) const NO_TIMESTAMP: &str = "a timestamp that no clock reaches";
-
-/// The flaw of a client's message whose number belongs to a later holder of its place.
-pub(crate) const BEYOND_LEASE: &str = "a number beyond those of its lease";
-
-/// Of a number the bits below those that name the lease.
-const NUMBER_BITS: u32 = 32;
 
 /// The flaw of another group's record at `pos`, as far as its timestamp is concerned.
 pub(crate) fn wrong_timestamp(
@@ -57,9 +52,7 @@ impl TramReplica {
         if bytes < FRAME_BYTES || bytes > self.layout.payload_max() {
             return Some("a length that cannot be");
         }
-        // A larger one would leave none to the place's later holders: numbers grow over all of its leases.
-        let is_client = self.group_of_source(source).is_none();
-        if is_client && record.msg.seq >> NUMBER_BITS >= u64::from(record.lease) {
+        if self.group_of_source(source).is_none() && record.is_beyond_lease() {
             return Some(BEYOND_LEASE);
         }
         let kind = record.kind;

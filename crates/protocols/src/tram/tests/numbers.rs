@@ -23,8 +23,11 @@ fn lead_next(w: &mut TramWorld, r: usize) {
 }
 
 #[test]
-fn a_number_that_a_client_repeats_or_lowers_costs_its_lease_and_nobody_else() {
-    for (first, then) in [(5, 5), (5, 4), (0, 0), (5, u64::MAX)] {
+fn a_number_that_is_not_a_clients_next_one_costs_its_lease_and_nobody_else() {
+    const BEYOND: &str = "a number beyond those of its lease";
+    let tried =
+        [(5, 5, FLAW), (5, 4, FLAW), (0, 0, FLAW), (5, 1 << 32, BEYOND), (5, u64::MAX, BEYOND)];
+    for (first, then, flaw) in tried {
         let mut w = group();
         let (bad, good) = (w.config.cluster().client(0), w.config.cluster().client(1));
         cast_as(&mut w, 0, first, 0b11);
@@ -36,14 +39,14 @@ fn a_number_that_a_client_repeats_or_lowers_costs_its_lease_and_nobody_else() {
         for g in 0..2 {
             assert_eq!(delivered(&w, g), [(bad, first), (good, 1)], "{first}, then {then}");
         }
-        assert_eq!(noted(&w, FLAW), [bad]);
+        assert_eq!(noted(&w, flaw), [bad]);
         // The place's next holder is heard, with numbers above its own.
         w.restart(bad);
         w.run(50);
         cast_as(&mut w, 0, 1 << 32, 0b11);
         w.run(300);
         assert_eq!(delivered(&w, 1), [(bad, first), (good, 1), (bad, 1 << 32)]);
-        assert_eq!(noted(&w, FLAW), [bad]);
+        assert_eq!(noted(&w, flaw), [bad]);
     }
 }
 
