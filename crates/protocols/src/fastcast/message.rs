@@ -1,6 +1,7 @@
 //! The messages between members of a group.
 
 use crate::layers::batch::Batch;
+use crate::layers::compact::{number, numbers};
 use alloc::vec::Vec;
 use amcast_core::{Pid, messages};
 use core::fmt;
@@ -26,11 +27,11 @@ pub(crate) enum FastCastMessage {
 messages! {
     enum FastCastMessage {
         1 => Data { sent, batch },
-        2 => Increase { amount },
-        3 => Decrease { amount },
-        4 => Numbers { first, of },
+        2 => Increase { amount with number },
+        3 => Decrease { amount with number },
+        4 => Numbers { first with number, of with numbers },
         5 => Ack,
-        6 => Capacity { rate },
+        6 => Capacity { rate with number },
     }
 }
 

@@ -1,5 +1,6 @@
 //! Batches: what one process multicasts at a time travels, is numbered and is delivered as one.
 
+use crate::layers::compact::{bytes, number};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::codec::{ByteReader, Codec, CodecError, put_bytes};
@@ -66,13 +67,13 @@ fn entry<'a>(from: &mut ByteReader<'a>) -> Result<(u64, &'a [u8]), CodecError> {
 
 impl Codec for Batch {
     fn encode(&self, to: &mut Vec<u8>) {
-        self.count.encode(to);
-        put_bytes(&self.entries, to);
+        number::encode(&self.count, to);
+        bytes::encode(&self.entries, to);
     }
 
     fn decode(from: &mut ByteReader<'_>) -> Result<Self, CodecError> {
-        let count = u32::decode(from)?;
-        let bytes = from.bytes()?;
+        let count = number::decode::<u32>(from)?;
+        let bytes = bytes::take(from)?;
         let mut rest = ByteReader::new(bytes);
         let mut last = None;
         let mut found = 0_u32;
@@ -172,8 +173,8 @@ mod tests {
     fn what_is_empty_or_out_of_order_or_miscounted_is_no_run() {
         let encoded = |count: u32, entries: &[u8]| {
             let mut bytes = Vec::new();
-            count.encode(&mut bytes);
-            put_bytes(entries, &mut bytes);
+            number::encode(&count, &mut bytes);
+            bytes::put(entries, &mut bytes);
             Batch::decode(&mut ByteReader::new(&bytes))
         };
         let good = run(&[(1, b"a"), (2, b"b")]);

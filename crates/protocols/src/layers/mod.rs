@@ -3,6 +3,7 @@
 
 pub(crate) mod batch;
 pub(crate) mod causal;
+pub(crate) mod compact;
 pub(crate) mod delivery;
 pub mod failure_detector;
 pub(crate) mod group_entry;

@@ -210,6 +210,7 @@ where
             return out.note(Note::Malformed(from, "a life that nobody reaches"));
         }
         self.group.hear(from, packet.life);
+        self.casts.acks.note_arrival(self.group.now, &packet);
         for item in packet.items {
             self.take_item(from, item, out);
         }
@@ -237,10 +238,10 @@ where
                 self.on_ack(from, view, MemberAck { first: false, gap, had, have: &have });
             }
             PacketItem::AckAll { view, fit, gaps, had, have } => {
-                self.casts.acks.note_acknowledgement(self.group.now);
                 let me = self.group.me();
                 let gap = gaps.checked_shr(me.0).unwrap_or(0) & 1 == 1;
-                let Some(&had) = had.get(me.index()) else { return };
+                let had = if had.is_empty() { Some(&0) } else { had.get(me.index()) };
+                let Some(&had) = had else { return };
                 self.show_view(from, view, fit);
                 self.on_ack(from, view, MemberAck { first: false, gap, had, have: &have });
             }
@@ -456,7 +457,7 @@ where
             Input::Medium(MessageInput::From(from, packet)) => self.hear(from, packet, out),
             Input::Medium(MessageInput::Up(p)) if p.index() < processes => {
                 // Packets in flight are lost.
-                self.casts.retry_now(p, now);
+                self.casts.retry_now(&self.group, p);
             }
             Input::Medium(MessageInput::Backlog(backlog)) => self.on_backlog(backlog, out),
             // Nothing here is kept on disk, and what is applied is the application's business.

@@ -5,6 +5,7 @@ use super::agreement::{
     ViewDecision, ViewProposal,
 };
 use super::casts::RetainedCast;
+use crate::layers::compact::{bytes, counts, list, number};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::codec::{ByteReader, Codec, CodecError};
@@ -21,6 +22,12 @@ pub struct VsyncPacket {
 }
 
 impl VsyncPacket {
+    /// About how many bytes of a link it takes.
+    pub(super) fn link_bytes(&self) -> usize {
+        let items = self.items.iter().map(|item| item.size() - HEAD_BYTES + SHORT_HEAD_BYTES);
+        FRAME_BYTES + items.sum::<usize>()
+    }
+
     /// The kinds of messages in it, in order: for people who count them.
     pub fn kinds(&self) -> impl Iterator<Item = &'static str> {
         self.items.iter().map(PacketItem::kind)
@@ -38,8 +45,8 @@ pub(super) enum PacketItem {
     /// In this view the sender has so many casts of each process, and so many messages of the
     /// receiver. `gap`: it has later ones of the receiver, too.
     Ack { view: u64, fit: bool, gap: bool, had: u64, have: Vec<u64> },
-    /// The same for all: messages that it has of each process, and the processes of which it has casts
-    /// that are not next, a bit each.
+    /// The same for all: messages that it has of each process, none where all of them know, and the processes of which it has
+    /// casts that are not next, a bit each.
     AckAll { view: u64, fit: bool, gaps: u32, had: Vec<u64>, have: Vec<u64> },
     /// In this view all members have so many casts of each process, as the member says that gathers acknowledgements.
     HeldByAll { view: u64, held: Vec<u64> },
@@ -128,6 +135,12 @@ const fn cast_grade(tag: u8) -> Option<Grade> {
 /// Bytes of a packet's head, and about as many of an item without its variable part.
 pub(super) const HEAD_BYTES: usize = 32;
 
+/// Bytes of an item without its variable part, as they are most often.
+const SHORT_HEAD_BYTES: usize = 8;
+
+/// Bytes of a link that the heads of a packet take, about: those of the network and of the carrier.
+const FRAME_BYTES: usize = 90;
+
 /// Bytes of a count of casts or messages, about.
 const COUNT_BYTES: usize = 3;
 
@@ -183,51 +196,6 @@ mod short {
     }
 }
 
-/// Counts, of each process one: few bytes each as long as they are small. Each byte holds seven bits, the lowest first, and
-/// says by its highest bit whether another one follows.
-mod counts {
-    use alloc::vec::Vec;
-    use amcast_core::codec::{ByteReader, Codec, CodecError};
-
-    pub(super) fn encode(all: &[u64], to: &mut Vec<u8>) {
-        (all.len() as u16).encode(to);
-        for &count in all {
-            let mut rest = count;
-            while rest > 0x7f {
-                to.push(rest as u8 | 0x80);
-                rest >>= 7;
-            }
-            to.push(rest as u8);
-        }
-    }
-
-    pub(super) fn decode(from: &mut ByteReader<'_>) -> Result<Vec<u64>, CodecError> {
-        let count = usize::from(u16::decode(from)?);
-        // Each takes a byte at least.
-        if count > from.rest().len() {
-            return Err(CodecError::Short);
-        }
-        (0..count).map(|_| decode_one(from)).collect()
-    }
-
-    fn decode_one(from: &mut ByteReader<'_>) -> Result<u64, CodecError> {
-        let mut count = 0;
-        for shift in (0..).step_by(7) {
-            let byte = u8::decode(from)?;
-            let bits = u64::from(byte & 0x7f);
-            // One way to write each count: no byte in vain, and no bits beyond the 64th.
-            if shift > 63 || (bits << shift) >> shift != bits || byte == 0 && shift > 0 {
-                break;
-            }
-            count |= bits << shift;
-            if byte & 0x80 == 0 {
-                return Ok(count);
-            }
-        }
-        Err(CodecError::Unknown(count))
-    }
-}
-
 /// The members of a group, likewise.
 mod members {
     use alloc::vec::Vec;
@@ -269,12 +237,12 @@ messages! {
     struct ComponentStatus { view, hears, have with counts }
     struct ComponentCut { view, cut with counts, holders with short }
     struct ComponentProposal { name, members with members, origins with short, cuts with short }
-    struct VsyncPacket { life, items with short }
+    struct VsyncPacket { life with number, items with list }
     part of enum PacketItem by hand (Cast, To) {
-        4 => Ack { view, fit, gap, had, have with counts },
-        5 => Alive { view, fit },
+        4 => Ack { view with number, fit, gap, had with number, have with counts },
+        5 => Alive { view with number, fit },
         6 => Join { view },
-        7 => Fetch { view, sender, after, upto },
+        7 => Fetch { view with number, sender with number, after with number, upto with number },
         8 => Prepare { instance, ballot },
         9 => Promise { instance, ballot, accepted, standing },
         10 => Refuse { instance, promised },
@@ -284,12 +252,18 @@ messages! {
         14 => Ask { view },
         15 => Base { view, bytes },
         20 => Leave { view },
-        21 => AckAll { view, fit, gaps, had with counts, have with counts },
+        21 => AckAll { view with number, fit, gaps with number, had with counts, have with counts },
         22 => Unheard { processes },
-        30 => HeldByAll { view, held with counts },
-        31 => AskAck { view, number },
-        23 => Forward { view, link, sender, number, kept },
-        24 => Stable { view, link, sender, number },
+        30 => HeldByAll { view with number, held with counts },
+        31 => AskAck { view with number, number with number },
+        23 => Forward {
+            view with number,
+            link with number,
+            sender with number,
+            number with number,
+            kept,
+        },
+        24 => Stable { view with number, link with number, sender with number, number with number },
         25 => Gather { name },
         26 => Gathered { name, status },
         27 => Install(proposal),
@@ -301,13 +275,13 @@ messages! {
 impl Codec for RetainedCast {
     fn encode(&self, to: &mut Vec<u8>) {
         tag_of(self).encode(to);
-        self.bytes.encode(to);
+        bytes::encode(&self.bytes, to);
     }
 
     fn decode(from: &mut ByteReader<'_>) -> Result<Self, CodecError> {
         let tag = u8::decode(from)?;
         let grade = cast_grade(tag).ok_or(CodecError::Unknown(u64::from(tag)))?;
-        Ok(Self { grade, more: tag > PART, bytes: Codec::decode(from)? })
+        Ok(Self { grade, more: tag > PART, bytes: bytes::decode(from)? })
     }
 }
 
@@ -337,16 +311,16 @@ impl Codec for PacketItem {
         match self {
             Self::Cast { view, sender, number, kept } => {
                 tag_of(kept).encode(to);
-                view.encode(to);
-                sender.encode(to);
-                number.encode(to);
-                kept.bytes.encode(to);
+                number::encode(view, to);
+                number::encode(sender, to);
+                number::encode(number, to);
+                bytes::encode(&kept.bytes, to);
             }
             Self::To { view, number, more, bytes } => {
                 (3 + if *more { PART } else { 0 }).encode(to);
-                view.encode(to);
-                number.encode(to);
-                bytes.encode(to);
+                number::encode(view, to);
+                number::encode(number, to);
+                bytes::encode(bytes, to);
             }
             other => other.encode_listed(to),
         }
@@ -356,18 +330,18 @@ impl Codec for PacketItem {
         let tag = u8::decode(from)?;
         if let Some(grade) = cast_grade(tag) {
             return Ok(Self::Cast {
-                view: Codec::decode(from)?,
-                sender: Codec::decode(from)?,
-                number: Codec::decode(from)?,
-                kept: RetainedCast { grade, more: tag > PART, bytes: Codec::decode(from)? },
+                view: number::decode(from)?,
+                sender: number::decode(from)?,
+                number: number::decode(from)?,
+                kept: RetainedCast { grade, more: tag > PART, bytes: bytes::decode(from)? },
             });
         }
         Ok(match tag {
             n @ (3 | PART_OF_MESSAGE) => Self::To {
-                view: Codec::decode(from)?,
-                number: Codec::decode(from)?,
+                view: number::decode(from)?,
+                number: number::decode(from)?,
                 more: n > PART,
-                bytes: Codec::decode(from)?,
+                bytes: bytes::decode(from)?,
             },
             tag => Self::decode_listed(tag, from)?,
         })
@@ -473,18 +447,21 @@ mod tests {
     }
 
     #[test]
-    fn a_count_takes_as_many_bytes_as_it_needs_and_none_is_longer_than_64_bits() {
-        let all = [0, 1, 127, 128, 300, 1 << 32, u64::MAX];
+    fn what_goes_along_with_a_cast_takes_few_bytes() {
+        let have = (0..8).map(|p| 20_000 + p).collect();
+        let ack = PacketItem::AckAll { view: 3, fit: true, gaps: 0, had: Vec::new(), have };
+        let kept = RetainedCast {
+            grade: Grade::Stable,
+            more: false,
+            bytes: alloc::vec![7; 10_000].into(),
+        };
+        let cast = PacketItem::Cast { view: 3, sender: Pid(2), number: 20_000, kept };
+        let packet = VsyncPacket { life: 0, items: alloc::vec![cast, ack] };
         let mut bytes = Vec::new();
-        counts::encode(&all, &mut bytes);
-        assert_eq!(bytes.len(), 2 + 1 + 1 + 1 + 2 + 2 + 5 + 10);
-        assert_eq!(counts::decode(&mut ByteReader::new(&bytes)), Ok(all.to_vec()));
-        let ten = |last: u8| [&[1, 0][..], &[0xff; 9], &[last]].concat();
-        assert!(counts::decode(&mut ByteReader::new(&ten(1))).is_ok());
-        assert!(counts::decode(&mut ByteReader::new(&ten(2))).is_err(), "65 bits");
-        assert!(counts::decode(&mut ByteReader::new(&ten(0x81))).is_err(), "an eleventh byte");
-        assert!(counts::decode(&mut ByteReader::new(&[1, 0, 0x8b, 0])).is_err(), "a byte in vain");
-        assert!(counts::decode(&mut ByteReader::new(&[0xff, 0xff, 1])).is_err(), "too few bytes");
+        packet.encode(&mut bytes);
+        // The life and how many items; a tag, view, sender, number, and length; a tag, view, fitness, gaps, no messages, and
+        // the eight counts behind their number and the smallest one.
+        assert_eq!(bytes.len() - 10_000, 2 + 8 + (5 + 4 + 8));
     }
 
     #[test]

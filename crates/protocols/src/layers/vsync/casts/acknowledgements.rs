@@ -3,16 +3,18 @@
 
 use super::CastTransport;
 use super::collector::SingleAcks;
+use super::retransmission::PeerChannel;
 use crate::layers::paced::{LinkLoad, PacedSends};
-use crate::layers::vsync::VsyncSettings;
 use crate::layers::vsync::membership::{GroupMembership, ViewPhase};
 use crate::layers::vsync::packet::PacketItem;
 use crate::layers::vsync::packing::OutgoingPackets;
+use crate::layers::vsync::{VsyncPacket, VsyncSettings};
+use alloc::vec::Vec;
 use amcast_core::groupcast::Grade;
 use amcast_core::{Pid, Span, Time};
 
 /// Bytes that an acknowledgement occupies on a link where it leaves by itself, about.
-const ACK_BYTES: usize = 200;
+const ACK_BYTES: usize = 128;
 
 /// How many acknowledgements leave at least in the time after which casts without one are sent again.
 const ACKS_IN_A_RETRY: u64 = 4;
@@ -89,16 +91,11 @@ impl Acknowledgements {
         self.sends.alone(now, interval);
     }
 
-    /// So many bytes arrived.
-    pub(crate) fn note_arrival(&mut self, now: Time, bytes: usize) {
+    /// A packet arrived.
+    pub(crate) fn note_arrival(&mut self, now: Time, packet: &VsyncPacket) {
         if let Some(load) = &mut self.load {
-            load.add(now, bytes);
+            load.add(now, packet.link_bytes());
         }
-    }
-
-    /// An acknowledgement to all arrived.
-    pub(crate) fn note_acknowledgement(&mut self, now: Time) {
-        self.note_arrival(now, ACK_BYTES);
     }
 
     /// How far acknowledgements that leave by themselves are apart in the long run. Each member sends them to all others,
@@ -123,7 +120,11 @@ impl CastTransport {
     }
 
     fn ack_to_all(&mut self, group: &GroupMembership) -> PacketItem {
-        let had = self.channels.iter_mut().map(|channel| channel.acknowledge()).collect();
+        // One whose messages were acknowledged before asks again if that was lost.
+        let had = match self.channels.iter().any(PeerChannel::owes_acknowledgement) {
+            true => self.channels.iter_mut().map(PeerChannel::acknowledge).collect(),
+            false => Vec::new(),
+        };
         let is_missing = |p: &Pid| self.log.gap(*p);
         PacketItem::AckAll {
             view: self.log.view,
@@ -240,7 +241,7 @@ impl CastTransport {
         channel.on_ack(had, is_behind, has > had_casts, now);
         if first {
             // Packets from before it had entered the view went nowhere.
-            channel.retry_now(now);
+            channel.retry_now(now, group.gathers_acks());
         }
         if gap && is_behind && channel.fills_hole(has + 1) {
             self.say_again(me, from, has, has + 1, post);
@@ -265,7 +266,6 @@ pub(crate) struct MemberAck<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec::Vec;
 
     #[test]
     fn acknowledgements_of_a_loaded_link_are_apart_and_never_beyond_a_retry() {
@@ -275,14 +275,14 @@ mod tests {
             held: PacedSends::NONE,
             goes_along: false,
             is_awaited: true,
-            load: Some(LinkLoad::new(1000)),
-            interval_most: Span::millis(1),
+            load: Some(LinkLoad::new(100_000)),
+            interval_most: Span::micros(500),
         };
         let now = Time::ZERO + Span::millis(5);
-        assert_eq!(acks.interval(now, 2), Span::micros(600), "a third of an idle link");
-        acks.note_arrival(now, 5000);
-        let later = now + Span::millis(1);
-        assert_eq!(acks.interval(later, 2), Span::millis(1), "bounded");
+        assert_eq!(acks.interval(now, 2), Span(3840), "a third of an idle link");
+        acks.load.iter_mut().for_each(|load| load.add(now, 600_000));
+        let later = now + Span::millis(5);
+        assert_eq!(acks.interval(later, 2), Span::micros(500), "bounded");
         acks.within(later, Span::ZERO);
         assert_eq!(acks.at(), later);
         acks.along();
@@ -295,6 +295,6 @@ mod tests {
             })
             .collect();
         assert_eq!(all[..3], [later; 3], "a burst");
-        assert_eq!(all[4], later + Span::millis(1));
+        assert_eq!(all[4], later + Span::micros(500));
     }
 }

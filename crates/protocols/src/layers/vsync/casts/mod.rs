@@ -28,7 +28,7 @@ pub(super) use retransmission::FLIGHT;
 pub(crate) use ring::{CastId, LinkPlace, RingArrival};
 
 use super::membership::{GroupMembership, ViewPhase};
-use super::packet::{HEAD_BYTES, PacketItem};
+use super::packet::PacketItem;
 use super::packing::OutgoingPackets;
 use super::{VsyncMutant, VsyncSettings};
 use acknowledgements::Acknowledgements;
@@ -200,7 +200,6 @@ impl CastTransport {
         }
         let now = group.now;
         let RetainedCast { grade, more, .. } = kept;
-        self.acks.note_arrival(now, kept.bytes.len() + HEAD_BYTES);
         if number <= self.log.have(sender) + group.settings.window as u64 {
             // The sender of a cast has it, and all before it.
             self.log.ack_sender(sender, number);

@@ -71,10 +71,11 @@ impl PeerChannel {
         }
     }
 
-    /// Something may be lost: say it again now.
-    pub(super) fn retry_now(&mut self, now: Time) {
-        self.casts.hasten(now);
-        self.messages.hasten(now);
+    /// Something may be lost: say it again now. Where it answers when it is asked which casts it has, that comes first: most
+    /// often they are only on the way.
+    pub(super) fn retry_now(&mut self, now: Time, answers: bool) {
+        self.casts.hasten(now, answers);
+        self.messages.hasten(now, false);
     }
 
     /// A cast is on the way to it.
@@ -92,6 +93,11 @@ impl PeerChannel {
     pub(super) const fn acknowledge(&mut self) -> u64 {
         self.told = self.had;
         self.had
+    }
+
+    /// Whether messages of it were handed over that it does not know of yet.
+    pub(super) const fn owes_acknowledgement(&self) -> bool {
+        self.told != self.had
     }
 
     /// It has so many messages of this process. Whether it misses casts, and has more of them than before.
@@ -130,10 +136,10 @@ impl Retry {
         }
     }
 
-    /// Say it again now.
-    fn hasten(&mut self, now: Time) {
+    /// Say it again now, as the first time after a transmission or as a later one.
+    fn hasten(&mut self, now: Time, is_first: bool) {
         if self.at.is_some() {
-            (self.at, self.wait) = (Some(now), Span::ZERO);
+            (self.at, self.wait) = (Some(now), if is_first { self.first } else { Span::ZERO });
         }
     }
 
@@ -209,6 +215,11 @@ impl CastTransport {
         // It does not wait until nothing more may be on the way.
         let waits = channel.had + 1 - channel.told >= FLIGHT as u64 / 2;
         let is_next = number == channel.had + 1;
+        if number <= channel.had {
+            // It does not know that this one was here before.
+            let channel = &mut self.channels[from.index()];
+            channel.told = channel.told.min(number.saturating_sub(1));
+        }
         self.owe(group, from, waits);
         is_next
     }
@@ -229,8 +240,8 @@ impl CastTransport {
     }
 
     /// Packets in flight to a peer are lost.
-    pub(crate) fn retry_now(&mut self, p: Pid, now: Time) {
-        self.channels[p.index()].retry_now(now);
+    pub(crate) fn retry_now(&mut self, group: &GroupMembership, p: Pid) {
+        self.channels[p.index()].retry_now(group.now, group.gathers_acks());
     }
 
     /// Says casts of this process again to a peer: those after `after`, up to `upto`.
