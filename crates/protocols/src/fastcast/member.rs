@@ -4,7 +4,7 @@ use super::bandwidth::BandwidthAllocation;
 use super::capacity::{CapacitySettings, LinkCapacity};
 use super::message::FastCastMessage;
 use super::mutants::{self, FastCastMutant};
-use super::pace::{BatchPace, DemandChange};
+use super::pace::{BatchPace, DemandChange, WaitingBatches};
 use super::sequence::{SenderCast, SequenceOrder, SequencedCast};
 use crate::layers::batch::Batch;
 use crate::layers::delivery::BatchDelivery;
@@ -25,10 +25,10 @@ use amcast_core::{
 const PACKET_HEAD_BYTES: usize = 48;
 
 /// Bytes that a message with numbers alone occupies on a link, about.
-const NUMBERS_BYTES: u64 = 200;
+const NUMBERS_BYTES: u64 = 160;
 
 /// Bytes for each member of an acknowledgement that goes along with a batch, about.
-const ACK_BYTES: usize = 4;
+const ACK_BYTES: usize = 2;
 
 /// The marks of a member that begins to require more, and that may send more.
 pub const INCREASE_BEGINS: &str = "fastcast-increase-begins";
@@ -227,7 +227,9 @@ impl FastCastMember {
             return;
         }
         let heads = PACKET_HEAD_BYTES + self.ack_bytes();
-        let unsent = self.own.unsent_bytes() + self.own.unsent() * heads;
+        let batches = self.own.unsent();
+        let unsent =
+            WaitingBatches { batches, bytes: self.own.unsent_bytes() + batches * heads };
         match self.pace.measure(self.now, self.bandwidth.required(), unsent) {
             // The carrier holds more than its link takes now: a larger share would only wait there.
             Some(DemandChange::More(_)) if !self.has_room => {}

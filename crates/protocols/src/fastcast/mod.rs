@@ -65,8 +65,8 @@
 //! Further full batches leave at the rate that `bandwidth.rs` allocates (figure 4), and at an equal part of what nobody
 //! requires. A member measures what it needs
 //! (`pace.rs`): when full batches had to wait, it requires as much bandwidth as what left and what still waits, and a
-//! sixteenth more; when it requires a quarter more than it uses, it gives the rest back. In large groups it measures over
-//! longer times. `Incr` and `Decr` are casts that take numbers like any other. They
+//! sixteenth more; when it requires a quarter more than it uses, it gives the rest back. It measures over longer times in large
+//! groups, and where few batches leave. `Incr` and `Decr` are casts that take numbers like any other. They
 //! wait for no share themselves, and a batch may always leave when none of its sender is on the way: a member without
 //! any bandwidth is slow, and never stuck. Requirements end with a view. In the next one each member requires anew what
 //! it had, and what it was about to have: a change of views in the middle of an increase leaves nothing behind.
@@ -113,6 +113,7 @@ use crate::layers::group_entry::{
     ACK_US, BATCH_BYTES, CastLimits, GroupTransport, PACKET_BYTES, check_group, flight_bytes,
     group_params, group_process, layer_settings, show_packet,
 };
+use crate::layers::paced::LEAST_SPARE;
 use crate::layers::vsync::VsyncSettings;
 use crate::mutant::Mutants;
 use alloc::string::String;
@@ -137,8 +138,9 @@ pub use perfect::FastCastPerfect;
 /// datagrams: about what the buffers of a socket take. The share of the bandwidth is the tighter bound, most often.
 const DATAGRAMS_BYTES_MAX: usize = 1 << 20;
 
-/// One part in so many of a link is for what has no share of it: numbers, acknowledgements, and what is sent again.
-const RESERVE: u64 = 100;
+/// One part in so many of a link is for what has no share of it: numbers, acknowledgements, and what is sent again. Under full load
+/// the former two take up to two thirds of that ([`LEAST_SPARE`]), and a quarter to a half in the simulator.
+const RESERVE: u64 = LEAST_SPARE;
 
 /// Members of a group in which demand is measured as often as is configured, at most.
 const SMALL_GROUP: u64 = 8;

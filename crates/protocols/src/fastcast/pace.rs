@@ -14,6 +14,13 @@ const SPARE: u64 = 16;
 /// How much more than is used may be required, as a fraction, before the rest is given back.
 const UNUSED: u64 = 4;
 
+/// Of fewer batches than so many, sent or waiting, no demand is concluded: whether one more falls into an interval would look like
+/// a change.
+const BATCHES_LEAST: usize = 8;
+
+/// An interval with fewer batches is so many times as long, at most.
+const LONGEST: u64 = 8;
+
 /// Nanoseconds in which a kilobyte a second is a byte.
 const BYTE_NS: u64 = 1_000_000;
 
@@ -24,6 +31,14 @@ pub(super) enum DemandChange {
     More(u64),
     /// So much less.
     Less(u64),
+}
+
+/// The batches that wait at a sender.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct WaitingBatches {
+    pub(super) batches: usize,
+    /// Bytes that they will take of a link.
+    pub(super) bytes: usize,
 }
 
 /// The pace of this sender, at the rate of the share (`currentBW`), and its demand.
@@ -38,8 +53,9 @@ pub(super) struct BatchPace {
     began: Time,
     /// When it ends at the earliest; never while nothing is sent.
     ends: Time,
-    /// Bytes that left in it.
+    /// Bytes that left in it, and batches.
     left: u64,
+    batches_left: usize,
     /// Whether a full batch had to wait in it for bandwidth.
     waited: bool,
 }
@@ -54,6 +70,7 @@ impl BatchPace {
             began: Time::ZERO,
             ends: Time::NEVER,
             left: 0,
+            batches_left: 0,
             waited: false,
         }
     }
@@ -81,6 +98,7 @@ impl BatchPace {
     pub(super) fn spend(&mut self, now: Time, bytes: usize) {
         self.batches.spend(now, bytes);
         self.left += bytes as u64;
+        self.batches_left += 1;
     }
 
     /// When the next batch may leave; never without bandwidth.
@@ -93,26 +111,32 @@ impl BatchPace {
         self.ends
     }
 
-    /// Ends an interval that is over: how the requirement changes, if it does. `unsent` bytes still wait.
+    /// Ends an interval that is over: how the requirement changes, if it does. The `unsent` batches still wait.
     ///
     /// The demand is what left and what still waits, over the time that it took: the interval is longer where an
-    /// increase or a change of views came between. A sender that never had to wait, or waits for a moment only, requires
+    /// increase or a change of views came between, and where there were few batches. A sender that never had to wait, or waits for a moment only, requires
     /// no more: without contention its batches leave at once. One that requires a quarter more than it uses gives the
     /// rest back.
     pub(super) fn measure(
         &mut self,
         now: Time,
         required: u64,
-        unsent: usize,
+        unsent: WaitingBatches,
     ) -> Option<DemandChange> {
         if now < self.ends {
             return None;
         }
-        let bytes = self.left + unsent as u64;
-        let used = bytes * BYTE_NS / now.since(self.began).0.max(1);
+        let passed = now.since(self.began);
+        let is_short = self.batches_left + unsent.batches < BATCHES_LEAST;
+        if is_short && (required > 0 || self.waited) && passed < self.interval.times(LONGEST) {
+            self.ends = now + self.interval;
+            return None;
+        }
+        let bytes = self.left + unsent.bytes as u64;
+        let used = bytes * BYTE_NS / passed.0.max(1);
         let wanted = (used + used / SPARE).min(self.link);
         // Bytes that leave within half an interval anyway are a burst, and no demand.
-        let lasts = unsent as u64 * BYTE_NS * 2 >= self.batches.rate() * self.interval.0;
+        let lasts = unsent.bytes as u64 * BYTE_NS * 2 >= self.batches.rate() * self.interval.0;
         let change = match () {
             () if wanted > required && self.waited && lasts => {
                 Some(DemandChange::More(wanted - required))
@@ -120,7 +144,8 @@ impl BatchPace {
             () if used + used / UNUSED < required => Some(DemandChange::Less(required - wanted)),
             () => None,
         };
-        (self.began, self.left, self.waited) = (now, 0, false);
+        (self.began, self.waited) = (now, false);
+        (self.left, self.batches_left) = (0, 0);
         self.ends = if bytes == 0 && required == 0 { Time::NEVER } else { now + self.interval };
         change
     }
@@ -169,34 +194,44 @@ mod tests {
         assert!(!pace.may_send(at(60_999)) && pace.may_send(at(61_000)));
     }
 
+    /// Enough batches leave to measure by, of so many bytes together.
+    fn leave(pace: &mut BatchPace, now: Time, bytes: usize) {
+        (1..BATCHES_LEAST).for_each(|_| pace.spend(now, 1));
+        pace.spend(now, bytes + 1 - BATCHES_LEAST);
+    }
+
+    const NONE: WaitingBatches = WaitingBatches { batches: 0, bytes: 0 };
+
+    /// One batch of so many bytes waits.
+    const fn waits(bytes: usize) -> WaitingBatches {
+        WaitingBatches { batches: 1, bytes }
+    }
+
     #[test]
     fn a_sender_that_waits_requires_more_and_one_that_uses_little_gives_back() {
         let mut pace = BatchPace::new(Span::millis(1), LINK);
         assert_eq!(pace.measures_at(), Time::NEVER);
         pace.offer(at(0));
-        pace.spend(at(0), 400);
-        assert_eq!(pace.measure(at(999), 0, 0), None, "the interval is not over");
-        assert_eq!(pace.measure(at(1000), 0, 0), None, "it never had to wait");
-        pace.spend(at(1500), 300);
+        leave(&mut pace, at(0), 400);
+        assert_eq!(pace.measure(at(999), 0, NONE), None, "the interval is not over");
+        assert_eq!(pace.measure(at(1000), 0, NONE), None, "it never had to wait");
+        leave(&mut pace, at(1500), 300);
         assert!(!pace.may_send(at(1500)));
-        assert_eq!(
-            pace.measure(at(2000), 0, 100),
-            Some(DemandChange::More(425)),
-            "a sixteenth more"
-        );
+        let more = Some(DemandChange::More(425));
+        assert_eq!(pace.measure(at(2000), 0, waits(100)), more, "a sixteenth more");
+        leave(&mut pace, at(2500), 100);
         assert!(!pace.may_send(at(2500)));
-        assert_eq!(
-            pace.measure(at(3000), 425, 5000),
-            Some(DemandChange::More(575)),
-            "up to the link"
-        );
-        pace.spend(at(3500), 800);
-        assert_eq!(pace.measure(at(4000), 1000, 0), None, "most of it is used");
-        pace.spend(at(4500), 400);
-        assert_eq!(pace.measure(at(5000), 1000, 0), Some(DemandChange::Less(575)));
-        assert_eq!(pace.measure(at(6000), 425, 0), Some(DemandChange::Less(425)), "all of it");
-        assert_eq!(pace.measures_at(), at(7000));
-        assert_eq!(pace.measure(at(7000), 0, 0), None);
+        let more = Some(DemandChange::More(575));
+        assert_eq!(pace.measure(at(3000), 425, waits(5000)), more, "up to the link");
+        leave(&mut pace, at(3500), 800);
+        assert_eq!(pace.measure(at(4000), 1000, NONE), None, "most of it is used");
+        leave(&mut pace, at(4500), 400);
+        assert_eq!(pace.measure(at(5000), 1000, NONE), Some(DemandChange::Less(575)));
+        assert_eq!(pace.measure(at(6000), 425, NONE), None, "nothing may be sent by chance");
+        let all = Some(DemandChange::Less(425));
+        assert_eq!(pace.measure(at(5000 + LONGEST * 1000), 425, NONE), all);
+        assert_eq!(pace.measures_at(), at(14_000));
+        assert_eq!(pace.measure(at(14_000), 0, NONE), None);
         assert_eq!(pace.measures_at(), Time::NEVER, "nothing is measured while nothing is sent");
     }
 
@@ -205,12 +240,12 @@ mod tests {
         let mut pace = BatchPace::new(Span::millis(1), LINK);
         pace.set_rate(at(0), LINK / 2);
         pace.offer(at(0));
-        pace.spend(at(0), 800);
+        leave(&mut pace, at(0), 800);
         assert!(!pace.may_send(at(10)));
-        assert_eq!(pace.measure(at(1000), 0, 200), None, "less than half an interval takes");
-        pace.spend(at(1000), 700);
+        assert_eq!(pace.measure(at(1000), 0, waits(200)), None, "less than half an interval takes");
+        leave(&mut pace, at(1000), 700);
         assert!(!pace.may_send(at(1010)));
-        assert!(pace.measure(at(2000), 0, 300).is_some());
+        assert!(pace.measure(at(2000), 0, waits(300)).is_some());
     }
 
     #[test]
@@ -222,9 +257,25 @@ mod tests {
             pace.spend(at(ms * 1000), 200);
         }
         assert!(!pace.may_send(at(20_000)));
-        assert_eq!(pace.measure(at(20_000), 0, 0), Some(DemandChange::More(212)));
+        assert_eq!(pace.measure(at(20_000), 0, NONE), Some(DemandChange::More(212)));
         // Waiting bytes are demanded once for each interval that they wait.
         assert!(!pace.may_send(at(20_500)));
-        assert_eq!(pace.measure(at(21_000), 212, 400), Some(DemandChange::More(213)));
+        let waits = WaitingBatches { batches: BATCHES_LEAST, bytes: 400 };
+        assert_eq!(pace.measure(at(21_000), 212, waits), Some(DemandChange::More(213)));
+    }
+
+    #[test]
+    fn large_batches_of_a_small_share_are_no_change_of_demand() {
+        let mut pace = BatchPace::new(Span::millis(1), LINK);
+        pace.set_rate(at(0), 300);
+        pace.offer(at(0));
+        // A batch in 1.4 ms, of which one or none falls into a millisecond: some 286 kB/s.
+        for us in 0..100_000 {
+            if us % 1400 == 0 {
+                pace.spend(at(us), 400);
+                assert!(!pace.may_send(at(us)), "the next one waits for bandwidth");
+            }
+            assert_eq!(pace.measure(at(us), 300, waits(10)), None, "{us}");
+        }
     }
 }

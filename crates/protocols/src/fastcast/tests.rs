@@ -63,7 +63,7 @@ impl PlayedMember {
         let mut played = Self::new(me);
         played.hear(0, numbers(0, &[2]));
         let ack = [To(2, FastCastMessage::Ack)];
-        assert_eq!(played.hear(2, FastCastMessage::Increase { amount: 990 }), ack);
+        assert_eq!(played.hear(2, FastCastMessage::Increase { amount: 995 }), ack);
         played
     }
 
@@ -194,20 +194,22 @@ fn mixed() -> Batch {
 #[test]
 fn a_sender_whose_batches_wait_gets_bandwidth_uses_it_and_gives_it_back() {
     let mut p = PlayedMember::crowded(1);
-    // Six full batches; five of them wait for the first.
-    assert_eq!(p.submit(1..=6, 100), [Cast(data([1], 100))]);
+    // Eight full batches; seven of them wait for the first.
+    assert_eq!(p.submit(1..=8, 100), [Cast(data([1], 100))]);
     let did = p.run(at_us(1000));
-    // In a millisecond 172 bytes left, with their heads, and 800 still wait: more than is left of a link of 1000 kB/s.
-    assert_eq!(did, [Cast(FastCastMessage::Increase { amount: 990 })]);
+    // In a millisecond 166 bytes left, with their heads, and 1078 still wait: more than is left of a link of 1000 kB/s.
+    assert_eq!(did, [Cast(FastCastMessage::Increase { amount: 995 })]);
     p.hear(0, numbers(1, &[1, 1]));
     assert_eq!(p.hear(1, data([1], 100)), [Deliver(1, 1, 1), Cast(data([2], 100))]);
-    assert_eq!(p.hear(1, FastCastMessage::Increase { amount: 990 }), []);
+    assert_eq!(p.hear(1, FastCastMessage::Increase { amount: 995 }), []);
     assert_eq!(p.hear(0, FastCastMessage::Ack), []);
     // All others have reduced what they send: half of the link is for this member, without waiting for deliveries.
     let ahead = [Cast(data([3], 100)), Cast(data([4], 100))];
     assert_eq!(p.hear(2, FastCastMessage::Ack), ahead);
-    let less = Cast(FastCastMessage::Decrease { amount: 990 });
-    assert_eq!(p.run(at_us(10_000)), [Cast(data([5], 100)), Cast(data([6], 100)), less]);
+    // First what it does not need for the last batches, and then the rest.
+    let less = [841, 154].map(|amount| Cast(FastCastMessage::Decrease { amount }));
+    let rest = (5..=8).map(|seq| Cast(data([seq], 100)));
+    assert_eq!(p.run(at_us(20_000)), rest.chain(less).collect::<Vec<_>>());
     assert_eq!(p.member.deadline(), None, "nothing happens any more");
 }
 
@@ -235,32 +237,32 @@ fn members_share_what_the_least_link_carries() {
     assert_eq!(link(&mut p, 400), 400);
     // Nobody stops all others, or has them send more than links are configured to carry.
     assert_eq!(link(&mut p, 0), 99);
-    assert_eq!(link(&mut p, u64::MAX), 990);
+    assert_eq!(link(&mut p, u64::MAX), 995);
 }
 
 #[test]
 fn a_view_that_ends_in_the_middle_of_an_increase_leaves_nothing_of_it() {
     let mut p = PlayedMember::crowded(1);
-    assert_eq!(p.submit(1..=3, 100), [Cast(data([1], 100))]);
-    assert_eq!(p.run(at_us(1000)), [Cast(FastCastMessage::Increase { amount: 522 })]);
+    assert_eq!(p.submit(1..=8, 100), [Cast(data([1], 100))]);
+    assert_eq!(p.run(at_us(1000)), [Cast(FastCastMessage::Increase { amount: 995 })]);
     p.hear(0, FastCastMessage::Ack);
     p.medium(GroupcastInput::Block);
-    assert_eq!(p.submit([4], 100), [], "it waits for the next view");
+    assert_eq!(p.submit([9], 100), [], "it waits for the next view");
     // The old view ends with its message and its increase, which have no numbers.
     assert_eq!(p.hear(1, data([1], 100)), []);
-    assert_eq!(p.hear(1, FastCastMessage::Increase { amount: 522 }), []);
+    assert_eq!(p.hear(1, FastCastMessage::Increase { amount: 995 }), []);
     let did = p.medium(GroupcastInput::View(&view(1, &[1, 2])));
-    let again = Cast(FastCastMessage::Increase { amount: 522 });
-    let rest = (2..=4).map(|seq| Cast(data([seq], 100)));
+    let again = Cast(FastCastMessage::Increase { amount: 995 });
+    let rest = (2..=6).map(|seq| Cast(data([seq], 100)));
     let all: Vec<_> = [Deliver(1, 1, 1), again].into_iter().chain(rest).collect();
     assert_eq!(did, all, "nobody requires anything now, and the link has to spare");
     // It leads now, and numbers begin anew.
-    assert_eq!(p.wake(), [Cast(numbers(0, &[1; 4]))]);
-    assert_eq!(p.hear(1, numbers(0, &[1; 4])), []);
-    assert_eq!(p.hear(1, FastCastMessage::Increase { amount: 522 }), []);
+    assert_eq!(p.wake(), [Cast(numbers(0, &[1; 6]))]);
+    assert_eq!(p.hear(1, numbers(0, &[1; 6])), []);
+    assert_eq!(p.hear(1, FastCastMessage::Increase { amount: 995 }), []);
     assert!(p.member.bandwidth().is_increasing());
     assert_eq!(p.hear(2, FastCastMessage::Ack), [], "one other member is enough");
-    assert_eq!(p.member.bandwidth().required(), 522);
+    assert_eq!(p.member.bandwidth().required(), 995);
 }
 
 #[test]

@@ -145,14 +145,18 @@ impl PacedSends {
     }
 }
 
-/// Over what time the load of a link is measured.
-const MEASURED: Span = Span::millis(1);
+/// Over what time the load of a link is measured, at least: messages that come at random fill it for a millisecond or two now and
+/// then, and that is no full load.
+const MEASURED: Span = Span::millis(5);
+
+/// And over as long as it takes for so many bytes.
+const MEASURED_BYTES: u64 = 128 << 10;
 
 /// Small messages that leave by themselves take one part in so many of what a link has to spare.
 const SPARE_PART: u64 = 3;
 
 /// They take as much of a link as if it had one part in so many to spare, however loaded it is.
-const LEAST_SPARE: u64 = 100;
+pub(crate) const LEAST_SPARE: u64 = 200;
 
 /// Nanoseconds in which a kilobyte a second is a byte.
 const BYTE_NS: u64 = 1_000_000;
@@ -162,6 +166,8 @@ const BYTE_NS: u64 = 1_000_000;
 pub(crate) struct LinkLoad {
     /// The rate that the link carries, in kilobytes a second.
     link: u64,
+    /// How long an interval is, at least.
+    measured: Span,
     /// When the present interval began.
     began: Time,
     /// Bytes that arrived in it.
@@ -172,8 +178,9 @@ pub(crate) struct LinkLoad {
 
 impl LinkLoad {
     /// A link of this rate, in kilobytes a second, that has nothing to do.
-    pub(crate) const fn new(link: u64) -> Self {
-        Self { link, began: Time::ZERO, bytes: 0, rate: 0 }
+    pub(crate) fn new(link: u64) -> Self {
+        let measured = MEASURED.max(Span(MEASURED_BYTES * BYTE_NS / link.max(1)));
+        Self { link, measured, began: Time::ZERO, bytes: 0, rate: 0 }
     }
 
     /// The link carries so much from now on.
@@ -189,7 +196,7 @@ impl LinkLoad {
 
     fn measure(&mut self, now: Time) {
         let passed = now.since(self.began);
-        if passed >= MEASURED {
+        if passed >= self.measured {
             self.rate = self.bytes * BYTE_NS / passed.0;
             (self.began, self.bytes) = (now, 0);
         }
@@ -198,7 +205,9 @@ impl LinkLoad {
     /// How far messages that take so many bytes are apart, so that they take only a part of what the link has to spare.
     pub(crate) fn interval(&mut self, now: Time, bytes: u64) -> Span {
         self.measure(now);
-        let spare = self.link.saturating_sub(self.rate).max(self.link / LEAST_SPARE).max(1);
+        // A load that begins shows before the interval is over.
+        let rate = self.rate.max(self.bytes * BYTE_NS / self.measured.0);
+        let spare = self.link.saturating_sub(rate).max(self.link / LEAST_SPARE).max(1);
         Span(bytes * BYTE_NS * SPARE_PART / spare)
     }
 }
@@ -254,15 +263,26 @@ mod tests {
 
     #[test]
     fn small_messages_take_a_third_of_what_a_link_has_to_spare() {
-        // A byte in a microsecond.
-        let mut load = LinkLoad::new(1000);
-        assert_eq!(load.interval(at(5000), 100), Span::micros(300), "it is idle");
+        // A hundred bytes in a microsecond.
+        let mut load = LinkLoad::new(100_000);
+        assert_eq!(load.interval(at(5000), 100), Span::micros(3), "it is idle");
         for ms in 5..10 {
+            load.add(at(ms * 1000), 50_000);
+        }
+        assert_eq!(load.interval(at(10_000), 100), Span::micros(6), "half of it is used");
+        load.add(at(10_000), 200_000);
+        assert_eq!(load.interval(at(12_000), 100), Span::micros(6), "a burst is no load");
+        load.add(at(12_000), 200_000);
+        assert_eq!(load.interval(at(14_000), 100), Span::micros(15), "it goes on");
+        load.add(at(14_000), 200_000);
+        assert_eq!(load.interval(at(15_000), 100), Span::micros(600), "one part in 600");
+        assert_eq!(load.interval(at(90_000), 100), Span::micros(3), "it is idle again");
+        // A slow link is measured for longer.
+        let mut load = LinkLoad::new(1000);
+        assert_eq!(load.interval(at(140_000), 100), Span::micros(300), "it is idle");
+        for ms in 140..300 {
             load.add(at(ms * 1000), 500);
         }
-        assert_eq!(load.interval(at(10_000), 100), Span::micros(600), "half of it is used");
-        load.add(at(10_000), 5000);
-        assert_eq!(load.interval(at(11_000), 100), Span::millis(30), "one part in 300");
-        assert_eq!(load.interval(at(90_000), 100), Span::micros(300), "it is idle again");
+        assert_eq!(load.interval(at(300_000), 100), Span::micros(600), "half of it is used");
     }
 }
