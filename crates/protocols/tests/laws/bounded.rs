@@ -74,7 +74,9 @@ fn items_max(entry: &dyn Entry, config: &Config) -> usize {
     let cluster = config.cluster();
     let senders = if cluster.clients() > 0 { cluster.clients() } else { cluster.replicas() };
     let parts = 1 + troubled().payload_max.checked_div(value("packet_bytes")).unwrap_or(0);
-    let waiting = value("log_lines") + value("window") * senders * parts;
+    // The records for another group wait in a line, and go when there is room for a buffer's length of them.
+    let lines = value("log_lines").max(value("hm_lines"));
+    let waiting = lines + value("window") * senders * parts;
     let merged = if value("apply_bytes") > 0 { MERGED_MAX } else { 0 };
     waiting * (2 + cluster.groups() * cluster.replicas()) + merged + 32
 }
