@@ -441,6 +441,9 @@ impl Drop for CommandGateway {
     }
 }
 
+/// How many commands a gateway sends: fewer than there are numbers of a life, by more than one round sends.
+const NUMBERS_OF_LIFE: u64 = (1 << 32) - (1 << 20);
+
 /// The loop's state.
 struct GatewayLoop {
     transport: Box<dyn ClientTransport>,
@@ -461,6 +464,8 @@ struct GatewayLoop {
     /// When each group last had a part in an answer.
     answered_at: Vec<Time>,
     next_seq: u64,
+    /// No round begins at this number or above: those of the next life are near.
+    end_seq: u64,
     next_check: Time,
     next_late_check: Time,
 }
@@ -473,6 +478,7 @@ impl GatewayLoop {
         overlay: PresentOverlay,
     ) -> Self {
         let next_seq = (u64::from(life) << 32) + 1;
+        let end_seq = next_seq + NUMBERS_OF_LIFE;
         Self {
             waiting: WaitingQueue::default(),
             transport,
@@ -485,6 +491,7 @@ impl GatewayLoop {
             deferred: DeferredCommands::default(),
             answered_at: vec![Time::ZERO; GROUPS_MAX],
             next_seq,
+            end_seq,
             next_check: Time::ZERO,
             next_late_check: Time::ZERO,
         }
@@ -494,6 +501,12 @@ impl GatewayLoop {
         let mut idler = Idler::new(idle);
         self.transport.begin(clock::now());
         while !self.shared.stop.load(Ordering::Acquire) {
+            if self.next_seq >= self.end_seq {
+                // Under the numbers of the place's next life its commands would be taken for repetitions, or refused.
+                return tracing::error!(
+                    "this gateway has sent {NUMBERS_OF_LIFE} commands, as many as one may, and ends: start its process again"
+                );
+            }
             if self.round() {
                 idler.busy();
                 continue;

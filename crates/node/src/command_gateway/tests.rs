@@ -264,3 +264,26 @@ fn a_read_that_is_only_slow_is_hardly_sent_again() {
     assert_eq!(sendings(false, true), 5);
     assert_eq!(sendings(true, false), 5, "the first one may be lost");
 }
+
+#[test]
+fn a_gateway_ends_before_it_sends_under_a_number_of_its_next_life() {
+    let _limit = amcast_test_policy::time_limit();
+    let transport = SilentTransport::default();
+    let sent = Arc::clone(&transport.sent);
+    let (mut work, shared) = gateway_loop(transport);
+    work.next_seq = work.end_seq - 1;
+    hand_in_read(&shared, 1, 1);
+    work.run(Idle::SHARED);
+    assert_eq!(*sent.lock().unwrap(), [NUMBERS_OF_LIFE]);
+    assert!(work.end_seq + (1 << 20) <= (1 << 32) + 1);
+    // Nobody waits in vain.
+    let (to, from) = sync_channel(1);
+    let asker = JobAsker::Once(Box::new(move |answer: Result<ServiceAnswer<'_>, NoAnswer>| {
+        to.send(answer.map(drop)).unwrap();
+    }));
+    let request =
+        JobRequest { dst: GroupSet::one(Gid(0)), is_read: false, since: clock::now(), asker };
+    shared.jobs.hand_in(request, &mut read_of(2, 1)).expect("there is room");
+    drop(work);
+    assert_eq!(from.recv().unwrap(), Err(NoAnswer::Closed));
+}
