@@ -93,7 +93,7 @@ fn groups(count: usize) -> (TramWorld, usize) {
     (w, bad)
 }
 
-/// What a client writes does not come to a group any more.
+/// The writes of a client do not reach a group any more.
 fn cut_from(w: &mut TramWorld, client: usize, g: u8) {
     let replicas = (0..3).map(|r| (client, w.replica(g, r).index()));
     let replicas: Vec<_> = replicas.collect();
@@ -139,7 +139,7 @@ fn of_a_number_that_a_client_wrote_to_two_groups_alone_for_a_third_one_message_i
         cast_as(&mut w, 0, 5, first);
         w.cut.truncate(before);
         cut_from(&mut w, client, 0);
-        // The front of its buffer in group 2, where nothing has come.
+        // The front of its buffer in group 2, which is still empty.
         if first & 0b100 != 0 {
             w.restart(bad);
         }
