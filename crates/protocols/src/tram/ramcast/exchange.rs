@@ -255,7 +255,7 @@ impl TimestampExchange {
         reader.is_empty() && self.order.clock() <= TIMESTAMP_MAX
     }
 
-    /// Whether the leader leaves that client's messages in its buffer. What groups drop is settled, and its client may write
+    /// Whether the leader leaves that client's messages in its buffer. Dropped messages are settled, and its client may write
     /// more, while a slow destination has not taken over what it is to hear of that: it would become ever more.
     pub(crate) fn is_owed(&self, client: usize) -> bool {
         self.owed.clients.get(client).is_some_and(|&owed| owed >= self.owed.most)

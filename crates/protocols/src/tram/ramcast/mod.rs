@@ -70,7 +70,7 @@
 //!   destination may have seen it grow, and propose: the proposal is answered by a refusal (a record in place of a
 //!   proposal), and every destination drops the message: none can deliver it (`order`).
 //! - A number under two sets of destinations is two messages, of which a group orders one and refuses the proposals for the
-//!   other one. What was proposed for one never counts for the other, so it moves no other message.
+//!   other one. Proposals for one never count for the other, so they move no other message.
 //! - Of each lease the numbers lie below its own bound, `lease << 32`: a larger one costs the client its lease and leaves the numbers
 //!   of the place's later holders as they are.
 //! - A client that writes a message to some of its destinations only holds up those behind it until it is passed on, as one does that died. One

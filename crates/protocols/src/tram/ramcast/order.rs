@@ -99,7 +99,7 @@ pub(super) struct TimestampOrder {
     shown: u64,
     held: BTreeMap<MsgId, UndeliveredMessage>,
     clients: Vec<ClientProgress>,
-    /// What the record refused that was consumed last.
+    /// The refusals that the record made that was consumed last.
     refused: Vec<RefusedMessage>,
     /// How many messages a client's buffer holds at most.
     early_max: usize,
@@ -195,8 +195,8 @@ impl TimestampOrder {
         MessageArrival::New
     }
 
-    /// The message's number was taken. What others have proposed for it under other destinations comes to nothing, and
-    /// what they have proposed for messages that will not come any more.
+    /// The message's number was taken. Proposals of others for it under other destinations come to nothing, and those
+    /// for messages that will not come any more.
     fn refuse_void(&mut self, msg: MsgId, client: usize) {
         let last = self.clients[client].last;
         self.ahead.take_void(msg, last, |_, _, _| {});
@@ -206,7 +206,7 @@ impl TimestampOrder {
         });
     }
 
-    /// What the record refused that was consumed last.
+    /// The refusals that the record made that was consumed last.
     pub(super) fn take_refused(&mut self) -> Vec<RefusedMessage> {
         core::mem::take(&mut self.refused)
     }
@@ -418,5 +418,4 @@ messages! {
 }
 
 #[cfg(test)]
-#[path = "order_tests.rs"]
 mod tests;

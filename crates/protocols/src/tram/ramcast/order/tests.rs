@@ -96,7 +96,7 @@ fn a_number_that_does_not_grow_is_refused_and_counts_once() {
     assert_eq!(o.arrive(last, mine, 8, later, b""), Refused, "no number grows any more");
 }
 
-/// What the last record refused: the number, its destinations, and the groups that hear of it.
+/// Refusals of the last record: the number, its destinations, and the groups that hear of it.
 fn refused(o: &mut TimestampOrder) -> Vec<(u64, u64, u64)> {
     o.take_refused().iter().map(|r| (r.msg.seq, r.dst.0, r.to.0)).collect()
 }
@@ -217,7 +217,8 @@ fn what_is_kept_of_dead_holders_is_bounded() {
 
 #[test]
 fn a_state_with_more_early_messages_than_a_buffer_holds_is_refused() {
-    let (mut o, mut small, mut bytes) = (order(), order(), Vec::new());
+    let (mut o, mut small) = (order(), order());
+    let mut bytes = Vec::new();
     for seq in 1..=3 {
         o.arrive(msg(seq), BOTH, seq, FROM_GROUP, b"");
     }
