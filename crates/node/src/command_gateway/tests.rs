@@ -277,13 +277,11 @@ fn a_gateway_ends_before_it_sends_under_a_number_of_its_next_life() {
     assert_eq!(*sent.lock().unwrap(), [NUMBERS_OF_LIFE]);
     assert!(work.end_seq + (1 << 20) <= (1 << 32) + 1);
     // Nobody waits in vain.
-    let (to, from) = sync_channel(1);
-    let asker = JobAsker::Once(Box::new(move |answer: Result<ServiceAnswer<'_>, NoAnswer>| {
-        to.send(answer.map(drop)).unwrap();
-    }));
-    let request =
-        JobRequest { dst: GroupSet::one(Gid(0)), is_read: false, since: clock::now(), asker };
+    let sink = Arc::new(GoneClients::default());
+    shared.jobs.set_sink(Arc::clone(&sink) as Arc<dyn GatewaySink>);
+    let (dst, since) = (GroupSet::one(Gid(0)), clock::now());
+    let request = JobRequest { dst, is_read: false, since, asker: JobAsker::Sink(2) };
     shared.jobs.hand_in(request, &mut read_of(2, 1)).expect("there is room");
     drop(work);
-    assert_eq!(from.recv().unwrap(), Err(NoAnswer::Closed));
+    assert_eq!(*sink.0.lock().unwrap(), [(2, NoAnswer::Closed)]);
 }

@@ -12,8 +12,8 @@
 //! other group has decided for this position, if the replica that wrote it follows the protocol. A record that passes
 //! all checks is believed, as replicas fail by crashing.
 //!
-//! *What it costs.* A look at most reads one record of each of the `n` buffers, and the record behind a pad. A buffer is
-//! reported once in a term. If the present leader of the other group is the one that wrote the record, and no other
+//! *Its cost.* A look reads one record of each of the `n` buffers at most, and the record behind a pad. Each replica that
+//! wrote such a record is reported once in a term. If the present leader of the other group is the one that wrote the record, and no other
 //! replica has led since, the group waits until one does: meanwhile it publishes no progress, the other group's log
 //! keeps what follows, and a later leader writes it to its own buffer.
 

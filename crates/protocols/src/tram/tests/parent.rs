@@ -35,7 +35,7 @@ fn lead_next(w: &mut TramWorld, group: u8, r: usize) {
     assert_eq!(w.leader(group), Some(next));
 }
 
-/// What a replica of the parent should not write at the first position of its buffer.
+/// Records that a replica of the parent should not write at the first position of its buffer.
 fn nonsense(ring: &RecordRing) -> Vec<RingRecord> {
     let msg = MsgId { sender: Pid(6), seq: 1 };
     let (kind, source) = (RingRecordKind::Message, RingRecord::PARENT);
@@ -117,7 +117,7 @@ fn a_child_waits_for_another_leader_of_the_parent_while_the_present_one_writes_n
     let ring = layout.hm_of(Gid(0), 0);
     cast_as(&mut w, 0, 1, 0b11);
     w.run(1);
-    // What it wrote is spoilt before the child takes it up, and it writes it no more.
+    // Its record is spoilt before the child takes it up, and it writes it no more.
     let wrong = RingRecord { dst: GroupSet(0b01), ..nonsense(&ring)[1] };
     w.paused = (0..3).map(|r| w.replica(1, r).index()).collect();
     w.run(10);
