@@ -61,6 +61,8 @@ fn arrives(from: &UdpSocket, to: &UdpSocket, address: Ipv4Addr) -> bool {
         match to.recv(&mut number) {
             Ok(_) if number == sent => return true,
             Ok(_) => {}
+            // A signal ends the wait of a socket that has a limit of time.
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => break,
             Err(e) => panic!("{e}"),
         }
