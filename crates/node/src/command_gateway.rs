@@ -17,6 +17,7 @@ mod health;
 mod jobs;
 mod leased;
 mod links;
+mod numbers;
 mod overlays;
 mod sent;
 
@@ -41,6 +42,7 @@ use health::Health;
 use jobs::{GatewayJob, JobAsker, JobBounds, JobRequest, JobTable};
 use leased::LeasedTransport;
 use links::NodeLinks;
+use numbers::CommandNumbers;
 use overlays::{OverlayRequests, PresentOverlay};
 use sent::{SentJob, SentJobs};
 use std::collections::BTreeSet;
@@ -76,7 +78,7 @@ const SLEEP_MAX: Span = Span::millis(50);
 /// The options of a gateway.
 pub struct GatewayOptions<'a> {
     /// The protocol.
-    pub entry: &'a dyn Entry,
+    pub entry: &'static dyn Entry,
     /// The cluster's checked configuration.
     pub config: &'a Config,
     /// The transport between the processes of the cluster.
@@ -275,6 +277,17 @@ struct GatewayShared {
     overlays: OverlayRequests,
 }
 
+impl GatewayShared {
+    fn new(overlays: OverlayRequests) -> Self {
+        Self {
+            stop: AtomicBool::new(false),
+            jobs: JobTable::new(JobBounds::USUAL),
+            health: Mutex::default(),
+            overlays,
+        }
+    }
+}
+
 impl CommandGateway {
     /// Takes a client place and starts the loop.
     ///
@@ -283,14 +296,10 @@ impl CommandGateway {
     pub fn start(options: &GatewayOptions<'_>) -> Result<Self, GatewayError> {
         let TransportHandle { transport, wake, place, life, payload_max } =
             TransportHandle::take(options)?;
-        let shared = Arc::new(GatewayShared {
-            stop: AtomicBool::new(false),
-            jobs: JobTable::new(JobBounds::USUAL),
-            health: Mutex::default(),
-            overlays: OverlayRequests::of(options.entry, options.config),
-        });
+        let shared =
+            Arc::new(GatewayShared::new(OverlayRequests::of(options.entry, options.config)));
         let overlay = PresentOverlay::first(options.config);
-        let mut work = GatewayLoop::new(transport, life, Arc::clone(&shared), overlay);
+        let mut work = GatewayLoop::new(transport, Arc::clone(&shared), overlay);
         let idle = options.idle;
         let is_woken = !matches!(options.ground, Transport::Memory(_));
         let run = move || {
@@ -312,7 +321,7 @@ impl CommandGateway {
         self.place
     }
 
-    /// Which life of the place this gateway is: no other gateway of the place has or had it.
+    /// In which life of the place this gateway began: no other gateway of the place has or had it.
     pub fn life(&self) -> u32 {
         self.life
     }
@@ -441,9 +450,6 @@ impl Drop for CommandGateway {
     }
 }
 
-/// How many commands a gateway sends: fewer than there are numbers of a life, by more than one round sends.
-const NUMBERS_OF_LIFE: u64 = (1 << 32) - (1 << 20);
-
 /// The loop's state.
 struct GatewayLoop {
     transport: Box<dyn ClientTransport>,
@@ -463,9 +469,9 @@ struct GatewayLoop {
     deferred: DeferredCommands,
     /// When each group last had a part in an answer.
     answered_at: Vec<Time>,
-    next_seq: u64,
-    /// No round begins at this number or above: those of the next life are near.
-    end_seq: u64,
+    numbers: CommandNumbers,
+    /// Not before then is the next life tried again.
+    begin_again_at: Time,
     next_check: Time,
     next_late_check: Time,
 }
@@ -473,13 +479,12 @@ struct GatewayLoop {
 impl GatewayLoop {
     fn new(
         transport: Box<dyn ClientTransport>,
-        life: u32,
         shared: Arc<GatewayShared>,
         overlay: PresentOverlay,
     ) -> Self {
-        let next_seq = (u64::from(life) << 32) + 1;
-        let end_seq = next_seq + NUMBERS_OF_LIFE;
         Self {
+            numbers: transport.numbers(),
+            begin_again_at: Time::ZERO,
             waiting: WaitingQueue::default(),
             transport,
             shared,
@@ -490,8 +495,6 @@ impl GatewayLoop {
             lost: BTreeSet::new(),
             deferred: DeferredCommands::default(),
             answered_at: vec![Time::ZERO; GROUPS_MAX],
-            next_seq,
-            end_seq,
             next_check: Time::ZERO,
             next_late_check: Time::ZERO,
         }
@@ -501,12 +504,6 @@ impl GatewayLoop {
         let mut idler = Idler::new(idle);
         self.transport.begin(clock::now());
         while !self.shared.stop.load(Ordering::Acquire) {
-            if self.next_seq >= self.end_seq {
-                // Under the numbers of the place's next life its commands would be taken for repetitions, or refused.
-                return tracing::error!(
-                    "this gateway has sent {NUMBERS_OF_LIFE} commands, as many as one may, and ends: start its process again"
-                );
-            }
             if self.round() {
                 idler.busy();
                 continue;
@@ -563,7 +560,7 @@ impl GatewayLoop {
             }
         });
         let first_open = self.sent.open.first_key_value().map(|(&first, _)| first);
-        self.transport.settle(first_open.unwrap_or(self.next_seq));
+        self.transport.settle(first_open.unwrap_or(self.numbers.next()));
         self.sent.past.drain(..).for_each(|seq| self.transport.forget(seq));
         if now >= self.next_late_check {
             self.next_late_check = now + LATE_EVERY;
@@ -586,7 +583,7 @@ impl GatewayLoop {
         }
         let mut sent = self.send_lost(now);
         sent |= !self.deferred.is_empty() && self.send_deferred(now);
-        while self.lost.is_empty() {
+        while self.lost.is_empty() && self.has_numbers(now) {
             let transport = &self.transport;
             let has_room = |job: &GatewayJob| transport.room(job.dst, job.payload.len()) > 0;
             let Some(mut job) = self.waiting.take(has_room) else { break };
@@ -641,7 +638,7 @@ impl GatewayLoop {
                 sent = true;
             }
         }
-        loop {
+        while self.has_numbers(now) {
             let transport = &self.transport;
             let has_room = |job: &GatewayJob| transport.room(job.dst, job.payload.len()) > 0;
             let Some(job) = self.deferred.take_free(has_room) else { break };
@@ -679,8 +676,7 @@ impl GatewayLoop {
     }
 
     fn multicast(&mut self, now: Time, job: &GatewayJob) -> u64 {
-        let seq = self.next_seq;
-        self.next_seq += 1;
+        let seq = self.numbers.take();
         let GatewayJob { dst, payload, is_read, .. } = job;
         let (dst, is_read) = (*dst, *is_read);
         self.transport.send(now, TransportCommand { seq, dst, payload, is_read });
@@ -747,7 +743,7 @@ impl GatewayLoop {
     fn ask_again(&mut self, now: Time, first: u64) {
         let Some(mut open) = self.sent.open.remove(&first) else { return };
         let (dst, bytes) = (open.job.dst, open.job.payload.len());
-        if self.transport.room(dst, bytes) > 0 {
+        if self.transport.room(dst, bytes) > 0 && !self.numbers.are_at_end() {
             let seq = self.multicast(now, &open.job);
             self.sent.alias.insert(seq, first);
             open.again.push(seq);

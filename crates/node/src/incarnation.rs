@@ -12,6 +12,12 @@ use std::num::ParseIntError;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+/// Bits of a message's number that count within a life: the others are the number of the life.
+const LIFE_BITS: u32 = 32;
+
+/// For so many messages ahead the next life's numbers are kept above those of this one.
+const AHEAD: u64 = 1 << (LIFE_BITS - 1);
+
 /// The name of a process, which nobody else lives under while this is held.
 #[derive(Debug)]
 pub(crate) struct ProcessName {
@@ -82,7 +88,7 @@ impl ProcessName {
             // That the file is there, too: a number that is forgotten would be given out again.
             File::open(directory)?.sync_all()?;
         }
-        Ok(IncarnationLock { number, start: draw()?, path, locked })
+        Ok(IncarnationLock { number, next: number + 1, start: draw()?, path, locked })
     }
 }
 
@@ -103,6 +109,8 @@ fn draw() -> io::Result<u64> {
 #[derive(Debug)]
 pub(crate) struct IncarnationLock {
     number: u32,
+    /// The number of the next life, as it is on the disk.
+    next: u32,
     start: u64,
     path: PathBuf,
     locked: File,
@@ -123,11 +131,36 @@ impl IncarnationLock {
     /// # Errors
     /// When it cannot be written.
     pub(crate) fn skip_to(&mut self, least: u32) -> io::Result<()> {
-        let next = self.number.saturating_add(1).max(least);
+        let next = self.next.max(least);
         self.locked.rewind()?;
         // It grows: no older one shows behind it.
         writeln!(self.locked, "{next}")?;
-        self.locked.sync_data()
+        self.locked.sync_data()?;
+        self.next = next;
+        Ok(())
+    }
+
+    /// The number of the first message of this life: above those of all messages of lives before.
+    pub(crate) const fn first_seq(&self) -> u64 {
+        ((self.number as u64) << LIFE_BITS) + 1
+    }
+
+    /// Sees to it that messages of the next life have larger numbers than `seq`, the number of this life's next message, and
+    /// than the [`AHEAD`] after it. Writes to the disk once in so many messages as one life has numbers for, else it costs a
+    /// comparison.
+    ///
+    /// # Errors
+    /// When it cannot be written, and `seq` is a number of the next life.
+    pub(crate) fn keep_ahead_of(&mut self, seq: u64) -> io::Result<()> {
+        let least = u32::try_from((seq + AHEAD) >> LIFE_BITS).unwrap_or(u32::MAX).saturating_add(1);
+        if least <= self.next {
+            return Ok(());
+        }
+        match self.skip_to(least) {
+            Err(e) if seq >> LIFE_BITS >= u64::from(self.next) => Err(e),
+            // There is time to try that again.
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// The number of the next life under the name of the file at `path`, if there was one before.
@@ -196,6 +229,19 @@ mod tests {
         life.skip_to(7).unwrap();
         drop(life);
         assert_eq!(IncarnationLock::begin(&path, 0).unwrap().unwrap().number(), (1 << 21) + 1);
+        assert!(!dir.join("n1.life").exists());
+        let mut life = IncarnationLock::begin(&dir.join("n1.life"), 3).unwrap().unwrap();
+        let next = || IncarnationLock::next(&dir.join("n1.life"));
+        assert_eq!((life.first_seq(), next()), ((3 << 32) + 1, Some(4)));
+        life.keep_ahead_of((4 << 32) - AHEAD - 1).unwrap();
+        assert_eq!(next(), Some(4));
+        // A life whose messages come near to the numbers of the next one takes those, too.
+        life.keep_ahead_of((4 << 32) - AHEAD).unwrap();
+        assert_eq!(next(), Some(5));
+        life.keep_ahead_of((4 << 32) + 7).unwrap();
+        life.skip_to(2).unwrap();
+        assert_eq!(next(), Some(5));
+        drop(life);
         // Two copies of a file continue with one incarnation number, and have different identities.
         let copy = dir.join("copy.life");
         std::fs::copy(&path, &copy).unwrap();

@@ -69,7 +69,7 @@ const SLEEP_MAX: Span = Span::millis(50);
 /// The options of a node.
 pub struct NodeOptions<'a> {
     /// The protocol.
-    pub entry: &'a dyn Entry,
+    pub entry: &'static dyn Entry,
     /// The cluster's checked configuration.
     pub config: &'a Config,
     /// The transport between the processes of the cluster.
@@ -406,6 +406,12 @@ impl<A: Application> Node<A> {
         }
         if let Some(dismissal) = self.replicas.dismissal() {
             self.step_down(&dismissal)?;
+        }
+        if let (Some(life), ReplySink::Ingress(ingress, _)) =
+            (&mut self.life, &self.host.reply_sink)
+        {
+            let kept = life.keep_ahead_of(ingress.next_seq());
+            kept.map_err(|e| NodeError::Io(life.path().to_path_buf(), e))?;
         }
         if self.joining && self.is_ready() {
             self.joining = false;

@@ -1,5 +1,7 @@
 //! How a gateway's commands reach the replicas, and how the answers come back.
 
+use super::GatewayError;
+use super::numbers::CommandNumbers;
 use crate::command_bytes::CommandBytes;
 use crate::reply_ring::Oversize;
 use amcast_core::{GroupSet, Overlay, ServiceAnswer, Span, Time};
@@ -36,6 +38,15 @@ pub(super) type OnCommandOutcome<'a> = &'a mut dyn FnMut(u64, CommandProgress<'_
 pub(super) trait ClientTransport: Send {
     /// Called once, before anything else.
     fn begin(&mut self, now: Time);
+
+    /// The numbers that commands may have in this life.
+    fn numbers(&self) -> CommandNumbers;
+
+    /// Begins another life, whose numbers are larger than those of this one. Nothing is on its way.
+    ///
+    /// # Errors
+    /// When it cannot begin: there is no room until it has, at a later call.
+    fn begin_next_life(&mut self, now: Time) -> Result<(), GatewayError>;
 
     /// One round: reports arrived answers. Returns whether there was anything to do.
     fn round(&mut self, now: Time, tell: OnCommandOutcome<'_>) -> bool;

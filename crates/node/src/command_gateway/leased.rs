@@ -1,9 +1,13 @@
 //! The transport through shared memory: a client process of the protocol, whose place is leased, and a
 //! reader for the answers.
+//!
+//! One life of the process has as many numbers for its commands as the replicas take of it. Where they are used up the
+//! process begins its next life, in the same place.
 
 use super::client_transport::{
     ClientTransport, CommandProgress, OnCommandOutcome, TransportCommand,
 };
+use super::numbers::CommandNumbers;
 use super::{GatewayError, GatewayOptions};
 use crate::clock;
 use crate::diagnostics::ClientLog;
@@ -13,9 +17,11 @@ use crate::reply_ring::{ReplyRingLayout, ReplyRingReader, RingReply};
 use amcast_core::step::Note;
 use amcast_core::trace::TraceEvent;
 use amcast_core::{
-    ClusterShape, Delivery, GroupSet, MsgId, Overlay, Pid, ProtocolEvent, Span, Submission, Time,
+    ClusterShape, Config, Delivery, Entry, GroupSet, MsgId, Overlay, Pid, ProtocolEvent, Span,
+    Submission, Time,
 };
 use amcast_memory::{Directory, Doorbell, Lease};
+use std::path::PathBuf;
 
 /// A node that says nothing for so long while an answer is late is not the only one that is listened
 /// to any more.
@@ -33,17 +39,57 @@ const MANY_OPEN: u64 = 24;
 /// See [`MANY_OPEN`].
 const FEW_OPEN: u64 = 8;
 
-/// A client place with its process and reader.
+/// A client place, with the life of its process that is now.
 pub(super) struct LeasedTransport {
-    seat: MemoryDriver,
-    replies: ReplyRingReader,
-    above: ClientProcessUpper,
+    start: ClientStart,
     lease: Lease,
+    bell: Doorbell,
+    /// None where the next life could not begin.
+    client: Option<ClientLife>,
     ear: ListenedNode,
     /// The last command that was sent, by number.
     last: u64,
     /// Whether many commands are under way.
     busy: bool,
+}
+
+/// The parts with which each life of a client process begins.
+struct ClientStart {
+    entry: &'static dyn Entry,
+    config: Config,
+    directory: Directory,
+    /// Where its history is written, if anywhere.
+    record: Option<PathBuf>,
+}
+
+/// One life of a client process, and its reader.
+struct ClientLife {
+    driver: MemoryDriver,
+    replies: ReplyRingReader,
+    above: ClientProcessUpper,
+}
+
+impl ClientStart {
+    /// Begins the next life of the process in `place`. None of it may live.
+    fn begin(&self, place: usize) -> Result<ClientLife, GatewayError> {
+        let cluster = *self.config.cluster();
+        let pid = cluster.client(place);
+        let process = self.entry.build(pid, &self.config).map_err(GatewayError::Config)?;
+        let tracing = self.record.is_some();
+        let driver = MemoryDriver::start(&self.directory, &cluster, pid, process, None, tracing);
+        let driver = driver.map_err(GatewayError::MemoryDriver)?;
+        let (layout, bell) = (ReplyRingLayout(cluster), driver.bell().clone());
+        let replies = ReplyRingReader::open(&self.directory, layout, place, bell);
+        let replies =
+            replies.map_err(|e| GatewayError::MemoryDriver(MemoryDriverError::Memory(e)))?;
+        let recorder = self.record.as_ref().map(|dir| {
+            let name = format!("{}", cluster.name(pid));
+            HistoryRecorder::begin(dir, &name, cluster, &[pid], clock::now())
+        });
+        let recorder = recorder.transpose().map_err(GatewayError::Io)?;
+        let above = ClientProcessUpper { cluster, recorder, log: ClientLog::default() };
+        Ok(ClientLife { driver, replies, above })
+    }
 }
 
 /// Which node's answers are listened to.
@@ -76,31 +122,21 @@ impl ListenedNode {
 }
 
 impl LeasedTransport {
-    /// Takes a place.
+    /// Takes a place, and begins a life of its process.
     pub(super) fn take(
         options: &GatewayOptions<'_>,
         directory: &Directory,
     ) -> Result<Self, GatewayError> {
-        let cluster = *options.config.cluster();
-        let memory = |e| GatewayError::MemoryDriver(MemoryDriverError::Memory(e));
-        let lease = directory.lease_any().map_err(memory)?;
-        let lease = lease.ok_or(GatewayError::NoPlace(cluster.clients()))?;
-        let place = lease.place() as usize;
-        let pid = cluster.client(place);
-        let node = options.entry.build(pid, options.config).map_err(GatewayError::Config)?;
-        let tracing = options.record.is_some();
-        let seat = MemoryDriver::start(directory, &cluster, pid, node, None, tracing);
-        let seat = seat.map_err(GatewayError::MemoryDriver)?;
-        let bell = seat.bell().clone();
-        let replies = ReplyRingReader::open(directory, ReplyRingLayout(cluster), place, bell)
-            .map_err(memory)?;
-        let recorder = options.record.as_ref().map(|dir| {
-            let name = format!("{}", cluster.name(pid));
-            HistoryRecorder::begin(dir, &name, cluster, &[pid], clock::now())
-        });
-        let recorder = recorder.transpose().map_err(GatewayError::Io)?;
-        let above = ClientProcessUpper { cluster, recorder, log: ClientLog::default() };
-        Ok(Self { seat, replies, above, lease, ear: ListenedNode::default(), last: 0, busy: false })
+        let (entry, config) = (options.entry, options.config.clone());
+        let lease = directory.lease_any();
+        let lease = lease.map_err(|e| GatewayError::MemoryDriver(MemoryDriverError::Memory(e)))?;
+        let lease = lease.ok_or(GatewayError::NoPlace(config.cluster().clients()))?;
+        let (directory, record) = (directory.clone(), options.record.clone());
+        let start = ClientStart { entry, config, directory, record };
+        let client = start.begin(lease.place() as usize)?;
+        let bell = client.driver.bell().clone();
+        let (client, ear) = (Some(client), ListenedNode::default());
+        Ok(Self { start, lease, bell, client, ear, last: 0, busy: false })
     }
 
     /// The place.
@@ -110,29 +146,45 @@ impl LeasedTransport {
 
     /// Which life of the place this is.
     pub(super) fn life(&self) -> u32 {
-        self.seat.incarnation()
+        self.client.as_ref().map_or(0, |client| client.driver.incarnation())
     }
 
     /// The largest command that it takes, in bytes.
     pub(super) fn payload_max(&self) -> usize {
-        self.seat.protocol().payload_max()
+        self.client.as_ref().map_or(0, |client| client.driver.protocol().payload_max())
     }
 
-    /// Wakes the loop.
+    /// Wakes the loop, in every life.
     pub(super) fn bell(&self) -> &Doorbell {
-        self.seat.bell()
+        &self.bell
     }
 }
 
 impl ClientTransport for LeasedTransport {
     fn begin(&mut self, now: Time) {
-        self.seat.begin(now, &mut self.above);
+        if let Some(ClientLife { driver, above, .. }) = &mut self.client {
+            driver.begin(now, above);
+        }
+    }
+
+    fn numbers(&self) -> CommandNumbers {
+        CommandNumbers::of_life(self.life())
+    }
+
+    fn begin_next_life(&mut self, now: Time) -> Result<(), GatewayError> {
+        // The one before must have ended: a process has one life at a time.
+        self.client = None;
+        self.client = Some(self.start.begin(self.lease.place() as usize)?);
+        self.ear = ListenedNode::default();
+        self.begin(now);
+        Ok(())
     }
 
     fn round(&mut self, now: Time, tell: OnCommandOutcome<'_>) -> bool {
-        let busy = self.seat.round(now, &mut self.above);
+        let Some(ClientLife { driver, replies, above }) = &mut self.client else { return false };
+        let busy = driver.round(now, above);
         let ear = &mut self.ear;
-        let heard = self.replies.round(&mut |node, seq, got| {
+        let heard = replies.round(&mut |node, seq, got| {
             ear.hear(now, node);
             tell(
                 seq,
@@ -143,12 +195,12 @@ impl ClientTransport for LeasedTransport {
                 },
             );
         });
-        self.replies.listen_to(self.ear.to, self.busy);
+        replies.listen_to(self.ear.to, self.busy);
         busy | heard
     }
 
     fn room(&self, dst: GroupSet, bytes: usize) -> usize {
-        self.seat.protocol().room(dst, bytes)
+        self.client.as_ref().map_or(0, |client| client.driver.protocol().room(dst, bytes))
     }
 
     fn reports_losses(&self) -> bool {
@@ -157,15 +209,18 @@ impl ClientTransport for LeasedTransport {
 
     fn send(&mut self, now: Time, command: TransportCommand<'_>) {
         let TransportCommand { seq, dst, payload, .. } = command;
-        self.above.cast(now, self.seat.pid(), seq, dst);
+        let ClientLife { driver, above, .. } = self.client.as_mut().expect("there was room");
+        above.cast(now, driver.pid(), seq, dst);
         self.last = seq;
-        self.seat.submit(now, Submission { seq, dst, payload }, &mut self.above);
+        driver.submit(now, Submission { seq, dst, payload }, above);
     }
 
     fn forget(&mut self, _seq: u64) {}
 
     fn settle(&mut self, below: u64) {
-        self.replies.settle(below);
+        if let Some(client) = &mut self.client {
+            client.replies.settle(below);
+        }
         let open = (self.last + 1).saturating_sub(below);
         self.busy = open >= if self.busy { FEW_OPEN } else { MANY_OPEN };
     }
@@ -175,37 +230,44 @@ impl ClientTransport for LeasedTransport {
     }
 
     fn change_overlay(&mut self, now: Time, to: &Overlay) {
-        self.seat.change_overlay(now, to, &mut self.above);
+        if let Some(ClientLife { driver, above, .. }) = &mut self.client {
+            driver.change_overlay(now, to, above);
+        }
     }
 
     fn overlay(&self) -> Option<(u32, &Overlay)> {
-        self.seat.protocol().overlay()
+        self.client.as_ref()?.driver.protocol().overlay()
     }
 
     fn flush(&mut self, now: Time) {
         // A run of submissions ends with another input: now the batch may go out.
-        self.seat.round(now, &mut self.above);
+        if let Some(ClientLife { driver, above, .. }) = &mut self.client {
+            driver.round(now, above);
+        }
     }
 
     fn rest(&mut self) {
-        self.above.flush();
+        if let Some(client) = &mut self.client {
+            client.above.flush();
+        }
     }
 
     fn announce(&mut self) {
-        self.seat.bell().announce();
+        self.bell.announce();
     }
 
     fn stay(&mut self) {
-        self.seat.bell().stay();
+        self.bell.stay();
     }
 
     fn is_pressing(&self, now: Time) -> bool {
-        self.seat.is_pressing(now)
+        self.client.as_ref().is_some_and(|client| client.driver.is_pressing(now))
     }
 
     fn sleep(&mut self, now: Time, at_most: Span) {
-        let wake = self.seat.deadline().unwrap_or(Time::NEVER).since(now);
-        self.seat.bell().sleep(wake.min(at_most));
+        let deadline = self.client.as_ref().and_then(|client| client.driver.deadline());
+        let wake = deadline.unwrap_or(Time::NEVER).since(now);
+        self.bell.sleep(wake.min(at_most));
     }
 }
 

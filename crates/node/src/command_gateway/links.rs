@@ -9,6 +9,7 @@
 use super::client_transport::{
     ClientTransport, CommandProgress, OnCommandOutcome, TransportCommand,
 };
+use super::numbers::CommandNumbers;
 use super::{GatewayError, GatewayOptions, OwnNode};
 use crate::incarnation::IncarnationLock;
 use crate::ingress::frame::{IngressFrame, VERSION};
@@ -326,6 +327,15 @@ impl NodeLink {
 
 impl ClientTransport for NodeLinks {
     fn begin(&mut self, _now: Time) {}
+
+    fn numbers(&self) -> CommandNumbers {
+        // Only this gateway and a node know them: the member multicasts under numbers of its own.
+        CommandNumbers::endless()
+    }
+
+    fn begin_next_life(&mut self, _now: Time) -> Result<(), GatewayError> {
+        Ok(())
+    }
 
     fn round(&mut self, now: Time, tell: OnCommandOutcome<'_>) -> bool {
         match self.ready.look() {

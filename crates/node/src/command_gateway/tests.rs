@@ -38,10 +38,34 @@ struct SilentTransport {
     sent: Arc<Mutex<Vec<u64>>>,
     reports_losses: bool,
     reports: ToReport,
+    lives: Arc<Mutex<SilentLives>>,
+}
+
+/// The lives of a [`SilentTransport`].
+#[derive(Default)]
+struct SilentLives {
+    /// Which one it is in.
+    present: u32,
+    /// How often the next one does not begin.
+    refused: u32,
 }
 
 impl ClientTransport for SilentTransport {
     fn begin(&mut self, _now: Time) {}
+
+    fn numbers(&self) -> CommandNumbers {
+        CommandNumbers::of_life(self.lives.lock().expect("nothing panicked").present)
+    }
+
+    fn begin_next_life(&mut self, _now: Time) -> Result<(), GatewayError> {
+        let mut lives = self.lives.lock().expect("nothing panicked");
+        if lives.refused > 0 {
+            lives.refused -= 1;
+            return Err(GatewayError::NoNode);
+        }
+        lives.present += 1;
+        Ok(())
+    }
 
     fn round(&mut self, _now: Time, tell: client_transport::OnCommandOutcome<'_>) -> bool {
         let reports = std::mem::take(&mut *self.reports.lock().expect("nothing panicked"));
@@ -79,19 +103,14 @@ impl ClientTransport for SilentTransport {
 }
 
 fn gateway_loop(transport: SilentTransport) -> (GatewayLoop, Arc<GatewayShared>) {
-    let shared = Arc::new(GatewayShared {
-        stop: AtomicBool::new(false),
-        jobs: JobTable::new(JobBounds::USUAL),
-        health: Mutex::default(),
-        overlays: OverlayRequests::default(),
-    });
+    let shared = Arc::new(GatewayShared::new(OverlayRequests::default()));
     let config = RawConfig { groups: 1, ..RawConfig::default() }.check(&[]).expect("it is sound");
     let overlay = PresentOverlay::first(&config);
-    (GatewayLoop::new(Box::new(transport), 0, Arc::clone(&shared), overlay), shared)
+    (GatewayLoop::new(Box::new(transport), Arc::clone(&shared), overlay), shared)
 }
 
 /// A read of a session.
-fn read_of(session: u64, request: u64) -> Vec<u8> {
+pub(super) fn read_of(session: u64, request: u64) -> Vec<u8> {
     let stamp = amcast_smr::Stamp::default();
     let mut payload = Vec::new();
     Envelope { session, request, open_from: 1, stamp, read_only: true }.encode(&mut payload);
@@ -112,8 +131,12 @@ fn commands_whose_answers_are_not_kept_are_sent_again_a_few_at_a_time_beside_oth
     let _limit = amcast_test_policy::time_limit();
     let (sent, reports) = (Arc::<Mutex<Vec<u64>>>::default(), ToReport::default());
     let (to, out) = (Arc::clone(&reports), Arc::clone(&sent));
-    let (mut work, shared) =
-        gateway_loop(SilentTransport { sent: out, reports_losses: true, reports: to });
+    let (mut work, shared) = gateway_loop(SilentTransport {
+        sent: out,
+        reports_losses: true,
+        reports: to,
+        ..SilentTransport::default()
+    });
     let taken = || std::mem::take(&mut *sent.lock().unwrap());
     let answer = || CommandProgress::Answer(Ok(ServiceAnswer::borrowed(Outcome::Executed, b"")));
     (0..30).for_each(|n| hand_in_read(&shared, 1 + n % 10, 1 + n / 10));
@@ -197,8 +220,12 @@ fn a_command_that_is_lost_does_not_overtake_one_of_its_session_that_was_not_kept
     let _limit = amcast_test_policy::time_limit();
     let (sent, reports) = (Arc::<Mutex<Vec<u64>>>::default(), ToReport::default());
     let (to, out) = (Arc::clone(&reports), Arc::clone(&sent));
-    let (mut work, shared) =
-        gateway_loop(SilentTransport { sent: out, reports_losses: true, reports: to });
+    let (mut work, shared) = gateway_loop(SilentTransport {
+        sent: out,
+        reports_losses: true,
+        reports: to,
+        ..SilentTransport::default()
+    });
     let taken = || std::mem::take(&mut *sent.lock().unwrap());
     (1..=6).for_each(|request| hand_in_read(&shared, 1, request));
     // Reads of the log are of no session, and wait for none.
@@ -231,7 +258,12 @@ fn a_command_that_is_lost_does_not_overtake_one_of_its_session_that_was_not_kept
 fn sendings(read_only: bool, reports_losses: bool) -> usize {
     let sent = Arc::<Mutex<Vec<u64>>>::default();
     let reports = ToReport::default();
-    let transport = SilentTransport { sent: Arc::clone(&sent), reports_losses, reports };
+    let transport = SilentTransport {
+        sent: Arc::clone(&sent),
+        reports_losses,
+        reports,
+        ..SilentTransport::default()
+    };
     let (mut work, shared) = gateway_loop(transport);
     let stamp = amcast_smr::Stamp::default();
     let head = Envelope { session: 1, request: 1, open_from: 1, stamp, read_only };
@@ -266,22 +298,36 @@ fn a_read_that_is_only_slow_is_hardly_sent_again() {
 }
 
 #[test]
-fn a_gateway_ends_before_it_sends_under_a_number_of_its_next_life() {
+fn a_gateway_whose_numbers_are_used_up_begins_its_next_life_when_nothing_is_on_its_way() {
     let _limit = amcast_test_policy::time_limit();
-    let transport = SilentTransport::default();
+    let transport = SilentTransport { reports_losses: true, ..SilentTransport::default() };
     let sent = Arc::clone(&transport.sent);
+    let (reports, lives) = (Arc::clone(&transport.reports), Arc::clone(&transport.lives));
     let (mut work, shared) = gateway_loop(transport);
-    work.next_seq = work.end_seq - 1;
-    hand_in_read(&shared, 1, 1);
-    work.run(Idle::SHARED);
-    assert_eq!(*sent.lock().unwrap(), [NUMBERS_OF_LIFE]);
-    assert!(work.end_seq + (1 << 20) <= (1 << 32) + 1);
-    // Nobody waits in vain.
-    let sink = Arc::new(GoneClients::default());
-    shared.jobs.set_sink(Arc::clone(&sink) as Arc<dyn GatewaySink>);
-    let (dst, since) = (GroupSet::one(Gid(0)), clock::now());
-    let request = JobRequest { dst, is_read: false, since, asker: JobAsker::Sink(2) };
-    shared.jobs.hand_in(request, &mut read_of(2, 1)).expect("there is room");
-    drop(work);
-    assert_eq!(*sink.0.lock().unwrap(), [(2, NoAnswer::Closed)]);
+    let taken = || std::mem::take(&mut *sent.lock().unwrap());
+    let life = || lives.lock().unwrap().present;
+    work.numbers.skip_to_last(2);
+    (1..=3).for_each(|session| hand_in_read(&shared, session, 1));
+    work.round();
+    let last = taken();
+    assert_eq!(last.len(), 2, "the third one has no number");
+    assert!(*last.last().unwrap() < 1 << 32);
+    // One of the two is lost: it is sent again, and nothing else is.
+    *reports.lock().unwrap() = vec![(last[0], CommandProgress::Lost)];
+    work.round();
+    let again = taken();
+    assert_eq!(again, [last[1] + 1]);
+    let answer = || CommandProgress::Answer(Ok(ServiceAnswer::borrowed(Outcome::Executed, b"")));
+    *reports.lock().unwrap() = vec![(again[0], answer())];
+    work.round();
+    assert_eq!((taken(), life()), (vec![], 0), "one is on its way");
+    // The next life cannot begin at first.
+    lives.lock().unwrap().refused = 1;
+    *reports.lock().unwrap() = vec![(last[1], answer())];
+    work.round();
+    work.round();
+    assert_eq!((taken(), life()), (vec![], 0));
+    work.begin_again_at = Time::ZERO;
+    work.round();
+    assert_eq!((taken(), life()), (vec![(1 << 32) + 1], 1));
 }

@@ -146,7 +146,7 @@ pub(super) struct MemberLoop<S: StateMachine> {
     next_seq: u64,
     idler: Idler,
     /// Held as long as it lives.
-    _life: IncarnationLock,
+    life: IncarnationLock,
 }
 
 impl<S: StateMachine> MemberLoop<S> {
@@ -164,9 +164,9 @@ impl<S: StateMachine> MemberLoop<S> {
             above,
             requests,
             stop,
-            next_seq: (u64::from(life.number()) << 32) + 1,
+            next_seq: life.first_seq(),
             idler: Idler::new(Idle::SHARED.woken()),
-            _life: life,
+            life,
         }
     }
 
@@ -184,7 +184,8 @@ impl<S: StateMachine> MemberLoop<S> {
                 self.above.history.iter_mut().for_each(NodeHistory::flush);
                 self.driver.sleep(clock::now(), SLEEP_MAX);
             }
-            if let Some(why) = self.driver.failed() {
+            let kept = self.life.keep_ahead_of(self.next_seq).map_err(|e| e.to_string());
+            if let Some(why) = self.driver.failed().or(kept.err()) {
                 tracing::error!("a member stops: {why}");
                 break;
             }

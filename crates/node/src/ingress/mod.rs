@@ -515,6 +515,11 @@ impl Ingress {
         TakenCommand { seq, dst, gateway: gateway.number, bytes }
     }
 
+    /// The number that is given to the next message.
+    pub(crate) const fn next_seq(&self) -> u64 {
+        self.next_seq
+    }
+
     /// The number that something of the node's own is multicast with: nobody waits for its answer.
     pub(crate) fn own_seq(&mut self) -> u64 {
         self.next_seq += 1;

@@ -125,8 +125,7 @@ impl NodeFoundation {
         let mut members =
             MessageDriver::start(net, &cluster, processes, start).map_err(NodeError::Net)?;
         let socket = net.dir().join(ingress_name(rank));
-        // Larger than any number of an earlier life.
-        let first_seq = (u64::from(life.number()) << 32) + 1;
+        let first_seq = life.first_seq();
         let serves = (cluster.all_groups(), entry.capabilities().read_index && app.can_peek());
         let ingress = Ingress::open(&socket, serves, first_seq, members.wake());
         let ingress = ingress.map_err(|e| NodeError::Io(socket, e))?;
