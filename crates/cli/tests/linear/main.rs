@@ -12,6 +12,7 @@ mod hosts;
 mod kills;
 mod memory_hosts;
 mod moves;
+mod overlay_hosts;
 mod overlays;
 mod recording;
 #[cfg(feature = "rdma")]

@@ -16,7 +16,7 @@ use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::process::Child;
+use std::process::{Child, Output};
 use std::time::{Duration, Instant};
 
 pub(crate) const NODES: usize = 3;
@@ -41,29 +41,38 @@ pub(crate) type HostProvider = Option<&'static str>;
 /// Where the provider `tcp` listens on each host.
 pub(crate) const PROVIDER_PORTS: RangeInclusive<u16> = 41_000..=41_099;
 
+/// What a cluster runs.
+#[derive(Clone, Copy)]
+pub(crate) struct MemoryService {
+    pub(crate) protocol: &'static str,
+    pub(crate) shards: usize,
+    pub(crate) rdma_provider: HostProvider,
+    /// Whether its tree can be changed.
+    pub(crate) has_dynamic_overlay: bool,
+}
+
+impl MemoryService {
+    /// A protocol with so many shards, whose hosts are connected by TCP.
+    pub(crate) const fn of(protocol: &'static str, shards: usize) -> Self {
+        Self { protocol, shards, rdma_provider: None, has_dynamic_overlay: false }
+    }
+}
+
 pub(crate) struct MemoryCluster {
     pub(crate) hosts: HostLab,
     base: PathBuf,
-    protocol: String,
-    shards: usize,
-    rdma_provider: HostProvider,
+    service: MemoryService,
     /// The host of each node.
     host_of: [usize; NODES],
     nodes: Vec<Child>,
 }
 
 impl MemoryCluster {
-    pub(crate) fn start(
-        hosts: HostLab,
-        (protocol, shards, rdma_provider): (&str, usize, HostProvider),
-        host_of: [usize; NODES],
-    ) -> Self {
+    pub(crate) fn start(hosts: HostLab, service: MemoryService, host_of: [usize; NODES]) -> Self {
         let base = unique("memory-hosts");
         fs::create_dir_all(&base).expect("a directory can be made");
         amcast::node::secret::make(&base.join("secret")).expect("a file can be written");
-        let protocol = protocol.to_string();
-        let nodes = Vec::new();
-        let mut cluster = Self { hosts, base, protocol, shards, rdma_provider, host_of, nodes };
+        let mut cluster = Self { hosts, base, service, host_of, nodes: Vec::new() };
         for rank in 0..NODES {
             let node = cluster.start_node(rank);
             cluster.nodes.push(node);
@@ -88,9 +97,11 @@ impl MemoryCluster {
             ..HostPlacement::at(self.at(rank, 7400))
         };
         let set = |name: &str, value| (name.to_string(), Setting::Number(value));
+        let MemoryService { protocol, shards, rdma_provider, has_dynamic_overlay } = self.service;
+        let tree = has_dynamic_overlay.then(|| set("dynamic_overlay", 1));
         let file = ClusterFile {
-            protocol: self.protocol.clone(),
-            shards: self.shards,
+            protocol: protocol.to_string(),
+            shards,
             clients: NODES,
             id: Some(4711),
             secret: Some(self.base.join("secret")),
@@ -98,8 +109,8 @@ impl MemoryCluster {
             insecure: true,
             data: Some(self.dir(rank)),
             nodes: (0..NODES).map(|rank| (format!("n{rank}"), place(rank))).collect(),
-            set: [set("suspect_us", SUSPECT_US)].into(),
-            rdma_provider: self.rdma_provider.map(str::to_string),
+            set: [set("suspect_us", SUSPECT_US)].into_iter().chain(tree).collect(),
+            rdma_provider: rdma_provider.map(str::to_string),
             ..ClusterFile::default()
         };
         let path = self.base.join(format!("n{rank}.toml"));
@@ -108,7 +119,7 @@ impl MemoryCluster {
         assert!(checked.status.success(), "{}", crate::harness::errors(&checked));
         let mut command = self.hosts.host(self.host_of[rank]).command(AMCAST);
         command.arg("node").arg("--config").arg(path).args(["--name", &format!("n{rank}")]);
-        if self.rdma_provider.is_some() {
+        if rdma_provider.is_some() {
             let (low, high) = (PROVIDER_PORTS.start(), PROVIDER_PORTS.end());
             command.env("FI_TCP_PORT_LOW_RANGE", low.to_string());
             command.env("FI_TCP_PORT_HIGH_RANGE", high.to_string());
@@ -144,10 +155,14 @@ impl MemoryCluster {
 
     /// The words of `amcast status` on the host of a node.
     pub(crate) fn told(&self, rank: usize) -> String {
+        String::from_utf8_lossy(&self.run(rank, &["status"]).stdout).into_owned()
+    }
+
+    /// Runs the program with these words on the host of a node, of its directory.
+    pub(crate) fn run(&self, rank: usize, words: &[&str]) -> Output {
         let mut command = self.hosts.host(self.host_of[rank]).command(AMCAST);
-        let output = command.args(["status", "--data"]).arg(self.dir(rank)).output();
-        let text = output.expect("the program can be started").stdout;
-        String::from_utf8_lossy(&text).into_owned()
+        let output = command.args(words).arg("--data").arg(self.dir(rank)).output();
+        output.expect("the program can be started")
     }
 
     /// Each two nodes with what connects them, as `amcast status` on the host of n0 says.
@@ -158,9 +173,14 @@ impl MemoryCluster {
     }
 
     /// Ends a node as `kill -9` does.
-    fn kill(&mut self, rank: usize) {
+    pub(crate) fn kill(&mut self, rank: usize) {
         self.nodes[rank].kill().expect("it runs");
         self.nodes[rank].wait().expect("it is a child of ours");
+    }
+
+    /// Starts a node that was killed again.
+    pub(crate) fn start_again(&mut self, rank: usize) {
+        self.nodes[rank] = self.start_node(rank);
     }
 
     /// Stops all nodes in good order.
@@ -172,7 +192,7 @@ impl MemoryCluster {
     }
 
     /// Cuts the way from one host to the other nodes' hosts, or the way back.
-    fn cut_one_way(&self, host: usize, from_it: bool) {
+    pub(crate) fn cut_one_way(&self, host: usize, from_it: bool) {
         for other in (0..NODES).filter(|other| *other != host) {
             let (from, to) = if from_it { (host, other) } else { (other, host) };
             self.hosts.cut(from, to, Direction::OneWay).expect("links can be cut");
@@ -198,11 +218,7 @@ pub(crate) const FROM_IT: OneWayCut = ("nothing of a host arrives", 2, true);
 pub(crate) const TO_IT: OneWayCut = ("nothing arrives at a host", 1, false);
 
 /// The faults of the cluster, with their times on the clock of the recording.
-fn operate(
-    cluster: &mut MemoryCluster,
-    load: &ClientLoad,
-    cuts: &[OneWayCut],
-) -> Vec<(&'static str, Time, Time)> {
+fn operate(cluster: &mut MemoryCluster, load: &ClientLoad, cuts: &[OneWayCut]) -> MemoryEvents {
     let mut done = Vec::new();
     let mut event = |what, act: &mut dyn FnMut()| {
         load.next_round();
@@ -217,7 +233,7 @@ fn operate(
         let before = load.answered();
         std::thread::sleep(PEACE);
         assert!(load.answered() > before, "two of three hosts go on");
-        cluster.nodes[0] = cluster.start_node(0);
+        cluster.start_again(0);
         cluster.wait_until_ready();
     });
     for &(what, host, from_it) in cuts {
@@ -235,7 +251,7 @@ fn operate(
     event("a host is replaced by one that has nothing", &mut || {
         cluster.kill(1);
         fs::remove_dir_all(cluster.dir(1)).expect("it is ours");
-        cluster.nodes[1] = cluster.start_node(1);
+        cluster.start_again(1);
         // The others know a life of it that is not earlier: it takes a later one by itself.
         cluster.wait_until_ready();
     });
@@ -255,29 +271,40 @@ pub(crate) fn hosts(count: usize) -> Result<HostLab, String> {
 
 pub(crate) fn bears(
     test: &str,
-    (protocol, rdma_provider): (&str, HostProvider),
+    (protocol, rdma_provider): (&'static str, HostProvider),
     cuts: &[OneWayCut],
 ) {
-    let shards = 2;
+    let service = MemoryService { rdma_provider, ..MemoryService::of(protocol, 2) };
+    serves_through(test, service, |cluster, load| operate(cluster, load, cuts));
+}
+
+/// Faults or commands of an operator, with their times on the clock of the recording.
+pub(crate) type MemoryEvents = Vec<(&'static str, Time, Time)>;
+
+/// Clients of three hosts see one order while `operate` acts.
+pub(crate) fn serves_through(
+    test: &str,
+    service: MemoryService,
+    operate: impl FnOnce(&mut MemoryCluster, &ClientLoad) -> MemoryEvents + Send,
+) {
     let _alone = alone();
     let hosts = match hosts(NODES + 1) {
         Ok(hosts) => hosts,
         Err(why) => return skip(test, why),
     };
-    let of = (protocol, shards, rdma_provider);
-    let mut cluster = MemoryCluster::start(hosts, of, [0, 1, 2]);
+    let mut cluster = MemoryCluster::start(hosts, service, [0, 1, 2]);
     cluster.wait_until_ready();
-    let by = rdma_provider.map_or_else(|| "tcp".to_string(), |by| format!("rdma ({by})"));
+    let by = service.rdma_provider.map_or_else(|| "tcp".to_string(), |by| format!("rdma ({by})"));
     assert_eq!(cluster.carriers(), format!("n0 - n1 {by}, n0 - n2 {by}, n1 - n2 {by}"));
     let gateways = (0..NODES).map(|rank| cluster.at(rank, 6379).to_string()).collect();
-    let load = ClientLoad::at(gateways, shards, 6);
+    let load = ClientLoad::at(gateways, service.shards, 6);
     // A thread of the clients' host starts its clients there.
     let cluster = &mut cluster;
     let namespace = cluster.hosts.host(CLIENTS).namespace().expect("it is there");
     let done = std::thread::scope(|scope| {
         let operates = || {
             namespace.enter().expect("a thread may move");
-            let done = load.run(|load| operate(&mut *cluster, load, cuts));
+            let done = load.run(|load| operate(&mut *cluster, load));
             // Here, because what a thread started is ended with it.
             cluster.stop();
             done
@@ -306,7 +333,7 @@ fn two_nodes_of_one_host_share_its_memory_and_reach_a_third_one_over_tcp() {
         Ok(hosts) => hosts,
         Err(why) => return skip(test, why),
     };
-    let mut cluster = MemoryCluster::start(hosts, ("tram", 1, None), [0, 0, 1]);
+    let mut cluster = MemoryCluster::start(hosts, MemoryService::of("tram", 1), [0, 0, 1]);
     cluster.wait_until_ready();
     assert_eq!(cluster.carriers(), "n0 - n1 shared memory, n0 - n2 tcp, n1 - n2 tcp");
     let call = |cluster: &MemoryCluster, rank: usize, words: &[&str]| {
@@ -321,7 +348,7 @@ fn two_nodes_of_one_host_share_its_memory_and_reach_a_third_one_over_tcp() {
     // Of the two that are left one is on each host; nobody but its neighbour finds out that it has died.
     cluster.kill(0);
     assert_eq!(call(&cluster, 2, &["INCR", "n"]), Answer::Number(4));
-    cluster.nodes[0] = cluster.start_node(0);
+    cluster.start_again(0);
     cluster.wait_until_ready();
     assert_eq!(call(&cluster, 0, &["GET", "n"]), crate::harness::bytes("4"));
     cluster.stop();

@@ -4,7 +4,7 @@
 use crate::alone;
 use crate::harness::{AMCAST, bytes, call, unique};
 use crate::memory_hosts::{
-    FROM_IT, MemoryCluster, NODES, PATIENCE, PROVIDER_PORTS, TO_IT, bears, hosts,
+    FROM_IT, MemoryCluster, MemoryService, NODES, PATIENCE, PROVIDER_PORTS, TO_IT, bears, hosts,
 };
 use amcast::client::{Answer, Connection};
 use amcast::node::config::{ClusterFile, HostPlacement};
@@ -75,7 +75,8 @@ fn nodes_whose_provider_cannot_connect_say_so_and_continue_when_it_can() {
         Ok(hosts) => hosts,
         Err(why) => return skip(test, why),
     };
-    let mut cluster = MemoryCluster::start(hosts, ("tram", 1, PROVIDER), [0, 1, 2]);
+    let service = MemoryService { rdma_provider: PROVIDER, ..MemoryService::of("tram", 1) };
+    let mut cluster = MemoryCluster::start(hosts, service, [0, 1, 2]);
     cluster.wait_until_ready();
     assert_eq!(call_at(&cluster, 0, &["INCR", "n"]), Answer::Number(1));
     // The nodes' own connections are left.
