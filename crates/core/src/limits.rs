@@ -16,6 +16,9 @@ pub const CLIENTS_MAX: usize = 256;
 /// many bits for it.
 pub const LIVES_MAX: u32 = 1 << 24;
 
+/// Bits of a message's number that count within one incarnation of its sender: those above them are the incarnation.
+pub const NUMBER_BITS: u32 = 32;
+
 /// Bytes of payload in one message.
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 

@@ -42,7 +42,7 @@ use health::Health;
 use jobs::{GatewayJob, JobAsker, JobBounds, JobRequest, JobTable};
 use leased::LeasedTransport;
 use links::NodeLinks;
-use numbers::CommandNumbers;
+use numbers::{CommandNumbers, NumbersUsedUp};
 use overlays::{OverlayRequests, PresentOverlay};
 use sent::{SentJob, SentJobs};
 use std::collections::BTreeSet;
@@ -470,8 +470,8 @@ struct GatewayLoop {
     /// When each group last had a part in an answer.
     answered_at: Vec<Time>,
     numbers: CommandNumbers,
-    /// Not before then is the next life tried again.
-    begin_again_at: Time,
+    /// None while there are numbers.
+    used_up: Option<NumbersUsedUp>,
     next_check: Time,
     next_late_check: Time,
 }
@@ -484,7 +484,7 @@ impl GatewayLoop {
     ) -> Self {
         Self {
             numbers: transport.numbers(),
-            begin_again_at: Time::ZERO,
+            used_up: None,
             waiting: WaitingQueue::default(),
             transport,
             shared,

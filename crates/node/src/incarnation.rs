@@ -2,7 +2,7 @@
 //! cluster directory that its process holds locked, with the number of the next life in it.
 
 use crate::system::open_at_once;
-use amcast_core::limits::LIVES_MAX;
+use amcast_core::limits::{LIVES_MAX, NUMBER_BITS};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -11,12 +11,13 @@ use std::io::{self, Read, Seek, Write};
 use std::num::ParseIntError;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bits of a message's number that count within a life: the others are the number of the life.
-const LIFE_BITS: u32 = 32;
+/// For so many messages ahead the next incarnation's numbers are kept above those of this one.
+const AHEAD: u64 = 1 << (NUMBER_BITS - 1);
 
-/// For so many messages ahead the next life's numbers are kept above those of this one.
-const AHEAD: u64 = 1 << (LIFE_BITS - 1);
+/// So many messages after the disk did not take that it is tried again.
+const TRY_AGAIN: u64 = 1 << 20;
 
 /// The name of a process, which nobody else lives under while this is held.
 #[derive(Debug)]
@@ -88,7 +89,8 @@ impl ProcessName {
             // That the file is there, too: a number that is forgotten would be given out again.
             File::open(directory)?.sync_all()?;
         }
-        Ok(IncarnationLock { number, next: number + 1, start: draw()?, path, locked })
+        let start = draw()?;
+        Ok(IncarnationLock { number, next: number + 1, try_from: 0, start, path, locked })
     }
 }
 
@@ -109,8 +111,10 @@ fn draw() -> io::Result<u64> {
 #[derive(Debug)]
 pub(crate) struct IncarnationLock {
     number: u32,
-    /// The number of the next life, as it is on the disk.
+    /// The number of the next incarnation, as it is on the disk.
     next: u32,
+    /// Until the process's messages have this number the disk is not asked to take a higher one.
+    try_from: u64,
     start: u64,
     path: PathBuf,
     locked: File,
@@ -140,26 +144,36 @@ impl IncarnationLock {
         Ok(())
     }
 
-    /// The number of the first message of this life: above those of all messages of lives before.
+    /// The number of the first message of this incarnation: above those of all messages of earlier ones.
     pub(crate) const fn first_seq(&self) -> u64 {
-        ((self.number as u64) << LIFE_BITS) + 1
+        ((self.number as u64) << NUMBER_BITS) + 1
     }
 
-    /// Sees to it that messages of the next life have larger numbers than `seq`, the number of this life's next message, and
-    /// than the [`AHEAD`] after it. Writes to the disk once in so many messages as one life has numbers for, else it costs a
-    /// comparison.
+    /// Sees to it that messages of the next incarnation have larger numbers than `seq`, the number of this one's next
+    /// message, and than the [`AHEAD`] after it. Writes to the disk once in so many messages as one incarnation has numbers
+    /// for, else it costs a comparison. A number that the disk does not take is tried again later.
     ///
     /// # Errors
-    /// When it cannot be written, and `seq` is a number of the next life.
+    /// When it cannot be written, and `seq` is a number of the next incarnation.
     pub(crate) fn keep_ahead_of(&mut self, seq: u64) -> io::Result<()> {
-        let least = u32::try_from((seq + AHEAD) >> LIFE_BITS).unwrap_or(u32::MAX).saturating_add(1);
-        if least <= self.next {
+        let least = u32::try_from((seq + AHEAD) >> NUMBER_BITS);
+        let least = least.unwrap_or(u32::MAX).saturating_add(1);
+        let is_taken = seq >> NUMBER_BITS >= u64::from(self.next);
+        if least <= self.next || seq < self.try_from && !is_taken {
             return Ok(());
         }
         match self.skip_to(least) {
-            Err(e) if seq >> LIFE_BITS >= u64::from(self.next) => Err(e),
-            // There is time to try that again.
-            Ok(()) | Err(_) => Ok(()),
+            Err(e) if is_taken => Err(e),
+            Err(e) => {
+                self.try_from = seq + TRY_AGAIN;
+                let (path, left) =
+                    (self.path.display(), (u64::from(self.next) << NUMBER_BITS) - seq);
+                tracing::warn!(
+                    "{path}: {e}; this process ends after {left} more messages unless the file can be written by then"
+                );
+                Ok(())
+            }
+            Ok(()) => Ok(()),
         }
     }
 
@@ -200,6 +214,21 @@ fn not_a_number(text: &str, path: &Path, why: ParseIntError) -> String {
     )
 }
 
+/// The incarnation of a node, of which the gateway of its process may raise the next one, too.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedIncarnation(Arc<Mutex<IncarnationLock>>);
+
+impl SharedIncarnation {
+    pub(crate) fn of(lock: IncarnationLock) -> Self {
+        Self(Arc::new(Mutex::new(lock)))
+    }
+
+    /// The lock, for one thread at a time.
+    pub(crate) fn locked(&self) -> MutexGuard<'_, IncarnationLock> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,12 +264,27 @@ mod tests {
         assert_eq!((life.first_seq(), next()), ((3 << 32) + 1, Some(4)));
         life.keep_ahead_of((4 << 32) - AHEAD - 1).unwrap();
         assert_eq!(next(), Some(4));
-        // A life whose messages come near to the numbers of the next one takes those, too.
+        // An incarnation whose messages come near to the numbers of the next one takes those, too.
         life.keep_ahead_of((4 << 32) - AHEAD).unwrap();
         assert_eq!(next(), Some(5));
         life.keep_ahead_of((4 << 32) + 7).unwrap();
         life.skip_to(2).unwrap();
         assert_eq!(next(), Some(5));
+        drop(life);
+        // A number that the disk does not take is tried again later, and ends the process when it is reached.
+        let mut life = IncarnationLock::begin(&dir.join("n2.life"), 0).unwrap().unwrap();
+        life.locked = File::open(dir.join("n2.life")).unwrap();
+        let near = (1 << 32) - 2 * TRY_AGAIN;
+        life.keep_ahead_of(near).unwrap();
+        let writable = OpenOptions::new().write(true).open(dir.join("n2.life")).unwrap();
+        let unwritable = std::mem::replace(&mut life.locked, writable);
+        life.keep_ahead_of(near + TRY_AGAIN - 1).unwrap();
+        assert_eq!(IncarnationLock::next(&dir.join("n2.life")), Some(1), "it was tried just now");
+        let writable = std::mem::replace(&mut life.locked, unwritable);
+        assert!(life.keep_ahead_of(1 << 32).is_err());
+        life.locked = writable;
+        life.keep_ahead_of(near + TRY_AGAIN).unwrap();
+        assert_eq!(IncarnationLock::next(&dir.join("n2.life")), Some(2));
         drop(life);
         // Two copies of a file continue with one incarnation number, and have different identities.
         let copy = dir.join("copy.life");

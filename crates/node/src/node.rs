@@ -14,7 +14,7 @@ use crate::config::HostPlacement;
 use crate::control::{self, ControlRequest, NodeStatus, PeerMover, ReplicaStatus};
 use crate::disk::DiskRecord;
 use crate::execution_notes::ExecutionNotes;
-use crate::incarnation::IncarnationLock;
+use crate::incarnation::SharedIncarnation;
 use crate::node_address::NodeAddress;
 use crate::node_history::{HistoryKind, NodeHistory};
 use crate::overlay_changes::OverlayRequester;
@@ -105,7 +105,7 @@ pub struct Node<A: Application> {
     /// The medium of its protocol.
     medium: MediumKind,
     /// Held as long as the node lives, where no shared memory tells that it does.
-    life: Option<IncarnationLock>,
+    life: Option<SharedIncarnation>,
     /// Its data directory and its disk, if they outlast it.
     kept: Option<(LogLocation, DiskRecord)>,
     /// Its data directory, also where that ends with the cluster.
@@ -407,9 +407,9 @@ impl<A: Application> Node<A> {
         if let Some(dismissal) = self.replicas.dismissal() {
             self.step_down(&dismissal)?;
         }
-        if let (Some(life), ReplySink::Ingress(ingress, _)) =
-            (&mut self.life, &self.host.reply_sink)
-        {
+        if let (Some(life), ReplySink::Ingress(ingress, _)) = (&self.life, &self.host.reply_sink) {
+            // Nobody else has the lock: a gateway takes it where no messages are sent.
+            let mut life = life.locked();
             let kept = life.keep_ahead_of(ingress.next_seq());
             kept.map_err(|e| NodeError::Io(life.path().to_path_buf(), e))?;
         }
@@ -450,9 +450,10 @@ impl<A: Application> Node<A> {
         if self.kept.is_none() {
             return self.live_later(dismissal);
         }
-        let (Some((keeping, disk)), Some(life)) = (&self.kept, &mut self.life) else {
+        let (Some((keeping, disk)), Some(life)) = (&self.kept, &self.life) else {
             return Ok(());
         };
+        let mut life = life.locked();
         let (name, by) = (&self.name, crate::config::node_name(dismissal.by));
         if dismissal.why == ConnectionRefusal::Old && self.joining {
             let (groups, least) =
@@ -478,7 +479,10 @@ impl<A: Application> Node<A> {
         let is_new = self.replicas.not_met().len() + 1 == self.host.cluster.replicas();
         // Over messages a second process of its name is refused for good, and the first one stays.
         let may = is_new && self.medium == MediumKind::Memory;
-        let Some(life) = self.life.as_mut().filter(|_| may) else { return Ok(()) };
+        let Some(mut life) = self.life.as_ref().filter(|_| may).map(SharedIncarnation::locked)
+        else {
+            return Ok(());
+        };
         if dismissal.why != ConnectionRefusal::Old {
             return Ok(());
         }

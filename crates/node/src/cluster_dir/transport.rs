@@ -3,7 +3,7 @@
 
 use super::{ClusterDir, ClusterDirError, LogLocation, life_name};
 use crate::config::{ClusterFile, HostPlacement, node_name};
-use crate::incarnation::IncarnationLock;
+use crate::incarnation::{IncarnationLock, SharedIncarnation};
 use crate::memory_links::HostCarrier;
 use crate::node_address::ClusterKey;
 use crate::peer_registry::{PeerRegistry, peers_name};
@@ -12,6 +12,7 @@ use amcast_core::limits::REPLICAS_MAX;
 use amcast_core::{Config, MediumKind};
 use amcast_memory::Directory;
 use amcast_memory::remote::RemoteMemory;
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -38,9 +39,17 @@ pub struct MemoryHosts {
     net: Net,
     /// Once the node of this process has begun: its way to the other hosts.
     remote: Arc<OnceLock<RemoteMemory>>,
+    /// Once the node of this process has its name.
+    incarnation: Arc<OnceLock<SharedIncarnation>>,
 }
 
 impl MemoryHosts {
+    /// Of one host, whose node has not begun.
+    #[cfg(test)]
+    pub(crate) fn of(directory: Directory, net: Net) -> Self {
+        Self { directory, net, remote: Arc::default(), incarnation: Arc::default() }
+    }
+
     /// The network between the hosts.
     pub(crate) fn net(&self) -> &Net {
         &self.net
@@ -51,6 +60,22 @@ impl MemoryHosts {
     pub(crate) fn begin(&self, remote: RemoteMemory) -> Directory {
         let remote = self.remote.get_or_init(|| remote).clone();
         self.directory.clone().with_remote(remote)
+    }
+
+    /// The node of this process has this incarnation.
+    pub(crate) fn name(&self, incarnation: &SharedIncarnation) {
+        self.incarnation.get_or_init(|| incarnation.clone());
+    }
+
+    /// Sees to it that the next incarnation of the node of this process is above `incarnation`, which a process of its host
+    /// begins: it is on the disk before this returns.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn keep_above(&self, incarnation: u32) -> io::Result<()> {
+        self.incarnation
+            .get()
+            .map_or(Ok(()), |lock| lock.locked().skip_to(incarnation.saturating_add(1)))
     }
 
     /// The directory for a gateway in the process of a node; none if no node has begun in this process.
@@ -168,7 +193,8 @@ impl ClusterDir {
                     net.decides.push(("rdma_provider".to_string(), provider.clone()));
                     net.carrier = HostCarrier::Rdma { provider: provider.clone() };
                 }
-                Ok(Transport::Hosts(MemoryHosts { directory, net, remote: Arc::default() }))
+                let (remote, incarnation) = (Arc::default(), Arc::default());
+                Ok(Transport::Hosts(MemoryHosts { directory, net, remote, incarnation }))
             }
             MediumKind::Messages => self.net(file, params).map(Transport::Net),
         }

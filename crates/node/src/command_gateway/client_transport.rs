@@ -39,14 +39,14 @@ pub(super) trait ClientTransport: Send {
     /// Called once, before anything else.
     fn begin(&mut self, now: Time);
 
-    /// The numbers that commands may have in this life.
+    /// The numbers that commands may have in this incarnation.
     fn numbers(&self) -> CommandNumbers;
 
-    /// Begins another life, whose numbers are larger than those of this one. Nothing is on its way.
+    /// Begins another incarnation, whose numbers are larger than those of this one. Commands that are on their way are lost.
     ///
     /// # Errors
     /// When it cannot begin: there is no room until it has, at a later call.
-    fn begin_next_life(&mut self, now: Time) -> Result<(), GatewayError>;
+    fn begin_next_incarnation(&mut self, now: Time) -> Result<(), GatewayError>;
 
     /// One round: reports arrived answers. Returns whether there was anything to do.
     fn round(&mut self, now: Time, tell: OnCommandOutcome<'_>) -> bool;

@@ -1,8 +1,8 @@
 //! The transport through shared memory: a client process of the protocol, whose place is leased, and a
 //! reader for the answers.
 //!
-//! One life of the process has as many numbers for its commands as the replicas take of it. Where they are used up the
-//! process begins its next life, in the same place.
+//! One incarnation of the process has as many numbers for its commands as the replicas take of it. Where they are used up
+//! the process begins its next incarnation, in the same place.
 
 use super::client_transport::{
     ClientTransport, CommandProgress, OnCommandOutcome, TransportCommand,
@@ -10,6 +10,7 @@ use super::client_transport::{
 use super::numbers::CommandNumbers;
 use super::{GatewayError, GatewayOptions};
 use crate::clock;
+use crate::cluster_dir::{MemoryHosts, Transport};
 use crate::diagnostics::ClientLog;
 use crate::history::HistoryRecorder;
 use crate::memory_driver::{MemoryDriver, MemoryDriverError, UpperLayer};
@@ -21,6 +22,7 @@ use amcast_core::{
     Submission, Time,
 };
 use amcast_memory::{Directory, Doorbell, Lease};
+use std::io;
 use std::path::PathBuf;
 
 /// A node that says nothing for so long while an answer is late is not the only one that is listened
@@ -39,39 +41,43 @@ const MANY_OPEN: u64 = 24;
 /// See [`MANY_OPEN`].
 const FEW_OPEN: u64 = 8;
 
-/// A client place, with the life of its process that is now.
+/// A client place, with the present incarnation of its process.
 pub(super) struct LeasedTransport {
     start: ClientStart,
     lease: Lease,
     bell: Doorbell,
-    /// None where the next life could not begin.
-    client: Option<ClientLife>,
+    /// None where the next incarnation could not begin.
+    client: Option<ClientIncarnation>,
     ear: ListenedNode,
     /// The last command that was sent, by number.
     last: u64,
     /// Whether many commands are under way.
     busy: bool,
+    /// The highest incarnation of the process that may have begun.
+    highest: u32,
 }
 
-/// The parts with which each life of a client process begins.
+/// The parts with which each incarnation of a client process begins.
 struct ClientStart {
     entry: &'static dyn Entry,
     config: Config,
     directory: Directory,
+    /// Where its cluster is on several hosts: the memory of this one.
+    hosts: Option<MemoryHosts>,
     /// Where its history is written, if anywhere.
     record: Option<PathBuf>,
 }
 
-/// One life of a client process, and its reader.
-struct ClientLife {
+/// One incarnation of a client process, and its reader.
+struct ClientIncarnation {
     driver: MemoryDriver,
     replies: ReplyRingReader,
     above: ClientProcessUpper,
 }
 
 impl ClientStart {
-    /// Begins the next life of the process in `place`. None of it may live.
-    fn begin(&self, place: usize) -> Result<ClientLife, GatewayError> {
+    /// Begins the next incarnation of the process in `place`. None of it may run.
+    fn begin(&self, place: usize) -> Result<ClientIncarnation, GatewayError> {
         let cluster = *self.config.cluster();
         let pid = cluster.client(place);
         let process = self.entry.build(pid, &self.config).map_err(GatewayError::Config)?;
@@ -82,13 +88,17 @@ impl ClientStart {
         let replies = ReplyRingReader::open(&self.directory, layout, place, bell);
         let replies =
             replies.map_err(|e| GatewayError::MemoryDriver(MemoryDriverError::Memory(e)))?;
-        let recorder = self.record.as_ref().map(|dir| {
-            let name = format!("{}", cluster.name(pid));
-            HistoryRecorder::begin(dir, &name, cluster, &[pid], clock::now())
-        });
-        let recorder = recorder.transpose().map_err(GatewayError::Io)?;
-        let above = ClientProcessUpper { cluster, recorder, log: ClientLog::default() };
-        Ok(ClientLife { driver, replies, above })
+        let above = ClientProcessUpper { cluster, recorder: None, log: ClientLog::default() };
+        Ok(ClientIncarnation { driver, replies, above })
+    }
+
+    /// The recorder of the next incarnation of the process in `place`, if it is recorded.
+    fn recorder(&self, place: usize) -> io::Result<Option<HistoryRecorder>> {
+        let Some(dir) = &self.record else { return Ok(None) };
+        let cluster = *self.config.cluster();
+        let pid = cluster.client(place);
+        let name = format!("{}", cluster.name(pid));
+        HistoryRecorder::begin(dir, &name, cluster, &[pid], clock::now()).map(Some)
     }
 }
 
@@ -122,7 +132,7 @@ impl ListenedNode {
 }
 
 impl LeasedTransport {
-    /// Takes a place, and begins a life of its process.
+    /// Takes a place, and begins an incarnation of its process.
     pub(super) fn take(
         options: &GatewayOptions<'_>,
         directory: &Directory,
@@ -132,11 +142,17 @@ impl LeasedTransport {
         let lease = lease.map_err(|e| GatewayError::MemoryDriver(MemoryDriverError::Memory(e)))?;
         let lease = lease.ok_or(GatewayError::NoPlace(config.cluster().clients()))?;
         let (directory, record) = (directory.clone(), options.record.clone());
-        let start = ClientStart { entry, config, directory, record };
-        let client = start.begin(lease.place() as usize)?;
-        let bell = client.driver.bell().clone();
+        let hosts = match options.ground {
+            Transport::Hosts(hosts) => Some(hosts.clone()),
+            Transport::Memory(_) | Transport::Net(_) => None,
+        };
+        let start = ClientStart { entry, config, directory, hosts, record };
+        let place = lease.place() as usize;
+        let mut client = start.begin(place)?;
+        client.above.recorder = start.recorder(place).map_err(GatewayError::Io)?;
+        let (bell, highest) = (client.driver.bell().clone(), client.driver.incarnation());
         let (client, ear) = (Some(client), ListenedNode::default());
-        Ok(Self { start, lease, bell, client, ear, last: 0, busy: false })
+        Ok(Self { start, lease, bell, client, ear, last: 0, busy: false, highest })
     }
 
     /// The place.
@@ -154,7 +170,7 @@ impl LeasedTransport {
         self.client.as_ref().map_or(0, |client| client.driver.protocol().payload_max())
     }
 
-    /// Wakes the loop, in every life.
+    /// Wakes the loop, in every incarnation.
     pub(super) fn bell(&self) -> &Doorbell {
         &self.bell
     }
@@ -162,26 +178,39 @@ impl LeasedTransport {
 
 impl ClientTransport for LeasedTransport {
     fn begin(&mut self, now: Time) {
-        if let Some(ClientLife { driver, above, .. }) = &mut self.client {
+        if let Some(ClientIncarnation { driver, above, .. }) = &mut self.client {
             driver.begin(now, above);
         }
     }
 
     fn numbers(&self) -> CommandNumbers {
-        CommandNumbers::of_life(self.life())
+        CommandNumbers::of_incarnation(self.life())
     }
 
-    fn begin_next_life(&mut self, now: Time) -> Result<(), GatewayError> {
-        // The one before must have ended: a process has one life at a time.
+    fn begin_next_incarnation(&mut self, now: Time) -> Result<(), GatewayError> {
+        // The one before must have ended: a process has one incarnation at a time.
         self.client = None;
-        self.client = Some(self.start.begin(self.lease.place() as usize)?);
+        if let Some(hosts) = &self.start.hosts {
+            // Else the first incarnation after the host had lost its memory would be one that other hosts know already.
+            hosts.keep_above(self.highest + 1).map_err(GatewayError::Io)?;
+        }
+        self.highest += 1;
+        let place = self.lease.place() as usize;
+        let mut client = self.start.begin(place)?;
+        client.above.recorder = self.start.recorder(place).unwrap_or_else(|e| {
+            tracing::warn!("the next commands of a gateway are not recorded: {e}");
+            None
+        });
+        self.client = Some(client);
         self.ear = ListenedNode::default();
         self.begin(now);
         Ok(())
     }
 
     fn round(&mut self, now: Time, tell: OnCommandOutcome<'_>) -> bool {
-        let Some(ClientLife { driver, replies, above }) = &mut self.client else { return false };
+        let Some(ClientIncarnation { driver, replies, above }) = &mut self.client else {
+            return false;
+        };
         let busy = driver.round(now, above);
         let ear = &mut self.ear;
         let heard = replies.round(&mut |node, seq, got| {
@@ -209,7 +238,7 @@ impl ClientTransport for LeasedTransport {
 
     fn send(&mut self, now: Time, command: TransportCommand<'_>) {
         let TransportCommand { seq, dst, payload, .. } = command;
-        let ClientLife { driver, above, .. } = self.client.as_mut().expect("there was room");
+        let ClientIncarnation { driver, above, .. } = self.client.as_mut().expect("there was room");
         above.cast(now, driver.pid(), seq, dst);
         self.last = seq;
         driver.submit(now, Submission { seq, dst, payload }, above);
@@ -230,7 +259,7 @@ impl ClientTransport for LeasedTransport {
     }
 
     fn change_overlay(&mut self, now: Time, to: &Overlay) {
-        if let Some(ClientLife { driver, above, .. }) = &mut self.client {
+        if let Some(ClientIncarnation { driver, above, .. }) = &mut self.client {
             driver.change_overlay(now, to, above);
         }
     }
@@ -241,7 +270,7 @@ impl ClientTransport for LeasedTransport {
 
     fn flush(&mut self, now: Time) {
         // A run of submissions ends with another input: now the batch may go out.
-        if let Some(ClientLife { driver, above, .. }) = &mut self.client {
+        if let Some(ClientIncarnation { driver, above, .. }) = &mut self.client {
             driver.round(now, above);
         }
     }

@@ -333,7 +333,7 @@ impl ClientTransport for NodeLinks {
         CommandNumbers::endless()
     }
 
-    fn begin_next_life(&mut self, _now: Time) -> Result<(), GatewayError> {
+    fn begin_next_incarnation(&mut self, _now: Time) -> Result<(), GatewayError> {
         Ok(())
     }
 

@@ -38,13 +38,13 @@ struct SilentTransport {
     sent: Arc<Mutex<Vec<u64>>>,
     reports_losses: bool,
     reports: ToReport,
-    lives: Arc<Mutex<SilentLives>>,
+    incarnations: Arc<Mutex<SilentIncarnations>>,
 }
 
-/// The lives of a [`SilentTransport`].
+/// The incarnations of a [`SilentTransport`].
 #[derive(Default)]
-struct SilentLives {
-    /// Which one it is in.
+struct SilentIncarnations {
+    /// The present one.
     present: u32,
     /// How often the next one does not begin.
     refused: u32,
@@ -54,16 +54,16 @@ impl ClientTransport for SilentTransport {
     fn begin(&mut self, _now: Time) {}
 
     fn numbers(&self) -> CommandNumbers {
-        CommandNumbers::of_life(self.lives.lock().expect("nothing panicked").present)
+        CommandNumbers::of_incarnation(self.incarnations.lock().expect("nothing panicked").present)
     }
 
-    fn begin_next_life(&mut self, _now: Time) -> Result<(), GatewayError> {
-        let mut lives = self.lives.lock().expect("nothing panicked");
-        if lives.refused > 0 {
-            lives.refused -= 1;
+    fn begin_next_incarnation(&mut self, _now: Time) -> Result<(), GatewayError> {
+        let mut incarnations = self.incarnations.lock().expect("nothing panicked");
+        if incarnations.refused > 0 {
+            incarnations.refused -= 1;
             return Err(GatewayError::NoNode);
         }
-        lives.present += 1;
+        incarnations.present += 1;
         Ok(())
     }
 
@@ -297,37 +297,72 @@ fn a_read_that_is_only_slow_is_hardly_sent_again() {
     assert_eq!(sendings(true, false), 5, "the first one may be lost");
 }
 
+/// A gateway that may send two more new commands, and its transport.
+struct LastNumbers {
+    work: GatewayLoop,
+    shared: Arc<GatewayShared>,
+    sent: Arc<Mutex<Vec<u64>>>,
+    reports: ToReport,
+    incarnations: Arc<Mutex<SilentIncarnations>>,
+}
+
+impl LastNumbers {
+    fn begin() -> Self {
+        let transport = SilentTransport { reports_losses: true, ..SilentTransport::default() };
+        let (sent, reports) = (Arc::clone(&transport.sent), Arc::clone(&transport.reports));
+        let incarnations = Arc::clone(&transport.incarnations);
+        let (mut work, shared) = gateway_loop(transport);
+        work.numbers.skip_to_last(2);
+        Self { work, shared, sent, reports, incarnations }
+    }
+
+    /// A round in which the transport makes these reports; the numbers that were sent in it, and the incarnation.
+    fn round(&mut self, reports: Vec<(u64, CommandProgress<'static>)>) -> (Vec<u64>, u32) {
+        *self.reports.lock().unwrap() = reports;
+        self.work.round();
+        let sent = std::mem::take(&mut *self.sent.lock().unwrap());
+        (sent, self.incarnations.lock().unwrap().present)
+    }
+
+    /// It is long since the numbers were used up, or since the next incarnation could not begin.
+    fn wait_long(&mut self) {
+        self.work.used_up.as_mut().expect("they are used up").at = Time::ZERO;
+    }
+}
+
 #[test]
-fn a_gateway_whose_numbers_are_used_up_begins_its_next_life_when_nothing_is_on_its_way() {
+fn a_gateway_whose_numbers_are_used_up_begins_its_next_incarnation_when_nothing_is_on_its_way() {
     let _limit = amcast_test_policy::time_limit();
-    let transport = SilentTransport { reports_losses: true, ..SilentTransport::default() };
-    let sent = Arc::clone(&transport.sent);
-    let (reports, lives) = (Arc::clone(&transport.reports), Arc::clone(&transport.lives));
-    let (mut work, shared) = gateway_loop(transport);
-    let taken = || std::mem::take(&mut *sent.lock().unwrap());
-    let life = || lives.lock().unwrap().present;
-    work.numbers.skip_to_last(2);
-    (1..=3).for_each(|session| hand_in_read(&shared, session, 1));
-    work.round();
-    let last = taken();
+    let mut gateway = LastNumbers::begin();
+    (1..=3).for_each(|session| hand_in_read(&gateway.shared, session, 1));
+    let (last, _) = gateway.round(vec![]);
     assert_eq!(last.len(), 2, "the third one has no number");
-    assert!(*last.last().unwrap() < 1 << 32);
+    assert!(last[1] < 1 << 32);
     // One of the two is lost: it is sent again, and nothing else is.
-    *reports.lock().unwrap() = vec![(last[0], CommandProgress::Lost)];
-    work.round();
-    let again = taken();
+    let (again, _) = gateway.round(vec![(last[0], CommandProgress::Lost)]);
     assert_eq!(again, [last[1] + 1]);
     let answer = || CommandProgress::Answer(Ok(ServiceAnswer::borrowed(Outcome::Executed, b"")));
-    *reports.lock().unwrap() = vec![(again[0], answer())];
-    work.round();
-    assert_eq!((taken(), life()), (vec![], 0), "one is on its way");
-    // The next life cannot begin at first.
-    lives.lock().unwrap().refused = 1;
-    *reports.lock().unwrap() = vec![(last[1], answer())];
-    work.round();
-    work.round();
-    assert_eq!((taken(), life()), (vec![], 0));
-    work.begin_again_at = Time::ZERO;
-    work.round();
-    assert_eq!((taken(), life()), (vec![(1 << 32) + 1], 1));
+    assert_eq!(gateway.round(vec![(again[0], answer())]), (vec![], 0), "one is on its way");
+    // The next incarnation cannot begin at first, and is not tried again at once.
+    gateway.incarnations.lock().unwrap().refused = 1;
+    assert_eq!(gateway.round(vec![(last[1], answer())]), (vec![], 0));
+    assert_eq!(gateway.round(vec![]), (vec![], 0));
+    gateway.wait_long();
+    assert_eq!(gateway.round(vec![]), (vec![(1 << 32) + 1], 1));
+}
+
+#[test]
+fn a_command_that_has_no_answer_for_long_does_not_keep_the_next_incarnation_from_beginning() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut gateway = LastNumbers::begin();
+    (1..=3).for_each(|session| hand_in_read(&gateway.shared, session, 1));
+    let (last, _) = gateway.round(vec![]);
+    assert_eq!((last.len(), gateway.round(vec![])), (2, (vec![], 0)));
+    gateway.wait_long();
+    // First those that were on their way, in their order, then the new one.
+    let (mut sent, incarnation) = gateway.round(vec![]);
+    sent.extend(gateway.round(vec![]).0);
+    assert_eq!((sent, incarnation), ((1..=3).map(|n| (1 << 32) + n).collect(), 1));
+    let first = |seq: u64| gateway.work.sent.first((1 << 32) + seq);
+    assert_eq!([1, 2, 3].map(first), [Some(last[0]), Some(last[1]), Some((1 << 32) + 3)]);
 }

@@ -4,7 +4,7 @@ use super::{NodeError, NodeOptions};
 use crate::cluster_dir::{LogLocation, MemoryHosts, Net, Transport, ingress_name, life_name};
 use crate::connection_requests::ConnectionRequests;
 use crate::disk::DiskRecord;
-use crate::incarnation::{IncarnationLock, ProcessName};
+use crate::incarnation::{IncarnationLock, ProcessName, SharedIncarnation};
 use crate::ingress::Ingress;
 use crate::memory_driver::{MemoryDriver, MemoryDriverError};
 use crate::memory_links::MemoryLinks;
@@ -20,7 +20,7 @@ use amcast_smr::application::Application;
 pub(super) struct NodeFoundation {
     pub(super) replicas: Box<dyn Replicas>,
     pub(super) reply_sink: ReplySink,
-    pub(super) life: Option<IncarnationLock>,
+    pub(super) life: Option<SharedIncarnation>,
     pub(super) skips: NodeSkips,
 }
 
@@ -41,6 +41,8 @@ impl NodeFoundation {
                 .map_err(NodeError::Links)?;
         let (seats, reply_sink) = Self::drivers(options, &directory)?;
         let replicas = Box::new(MemoryDrivers(seats, Some(links)));
+        let life = SharedIncarnation::of(life);
+        hosts.name(&life);
         Ok(Self { replicas, reply_sink, life: Some(life), skips: NodeSkips::default() })
     }
 
@@ -131,7 +133,8 @@ impl NodeFoundation {
         let ingress = ingress.map_err(|e| NodeError::Io(socket, e))?;
         members.watch(ingress.ready()).map_err(NodeError::Net)?;
         let reply_sink = ReplySink::Ingress(ingress, rank);
-        Ok(Self { replicas: Box::new(members), reply_sink, life: Some(life), skips })
+        let life = Some(SharedIncarnation::of(life));
+        Ok(Self { replicas: Box::new(members), reply_sink, life, skips })
     }
 }
 

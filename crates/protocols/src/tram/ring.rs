@@ -16,6 +16,7 @@
 //! mistake an older lap, a former leader or half a write for a record [TRAM 7, canary].
 
 use alloc::vec::Vec;
+use amcast_core::limits::NUMBER_BITS;
 use amcast_core::memory::{CacheLine, LINE_WORDS, LineStamp, RegionId};
 use amcast_core::{GroupSet, MsgId, Pid};
 
@@ -69,9 +70,6 @@ pub(crate) struct RingRecord {
     pub(crate) msg: MsgId,
     pub(crate) dst: GroupSet,
 }
-
-/// Of a client's number the bits below those that name the lease.
-const NUMBER_BITS: u32 = 32;
 
 impl RingRecord {
     /// Whether its number belongs to a later holder of its client's place. Numbers grow over all leases of a place, so a

@@ -1,4 +1,4 @@
-//! A gateway of a cluster in the memory of this process, across two lives.
+//! A gateway of a cluster in the memory of this process, across two incarnations.
 
 use super::super::leased::LeasedTransport;
 use super::super::tests::read_of;
@@ -7,8 +7,10 @@ use super::super::{
 };
 use super::*;
 use crate::clock;
-use crate::cluster_dir::Transport;
+use crate::cluster_dir::{MemoryHosts, Net, Transport};
+use crate::incarnation::{IncarnationLock, SharedIncarnation};
 use crate::memory_driver::{MemoryDriver, UpperLayer};
+use crate::node_address::ClusterKey;
 use crate::reply_ring::{ReplyRingLayout, ReplyRingWriter};
 use amcast_core::{
     ClusterShape, Config, Delivery, Entry, Gid, GroupSet, Outcome, Pid, ProtocolEvent, RawConfig,
@@ -19,8 +21,9 @@ use amcast_protocols::catalog;
 use std::sync::Arc;
 
 #[test]
-fn numbers_of_a_life_lie_between_those_of_its_neighbours_and_end_after_all_that_is_sent_again() {
-    let [mut first, second] = [0, 1].map(CommandNumbers::of_life);
+fn numbers_of_an_incarnation_lie_between_those_of_its_neighbours_and_end_after_all_that_is_sent_again()
+ {
+    let [mut first, second] = [0, 1].map(CommandNumbers::of_incarnation);
     assert_eq!((first.next(), second.next()), (1, (1 << 32) + 1));
     first.skip_to_last(1);
     assert!(!first.are_used_up());
@@ -76,7 +79,7 @@ impl AnsweringNode {
 }
 
 #[test]
-fn replicas_deliver_the_commands_of_both_lives_over_every_protocol_in_memory() {
+fn replicas_deliver_the_commands_of_both_incarnations_over_every_protocol_in_memory() {
     let _limit = amcast_test_policy::time_limit();
     let in_memory =
         |entry: &&&'static dyn Entry| entry.about().medium == amcast_core::MediumKind::Memory;
@@ -89,7 +92,19 @@ fn replicas_deliver_the_commands_of_both_lives_over_every_protocol_in_memory() {
         let dir = Directory::heap(ClusterId(1), places.processes(), 1).unwrap();
         let mut nodes: Vec<_> =
             (0..3).map(|rank| AnsweringNode::start(entry, &config, &dir, rank)).collect();
-        let ground = Transport::Memory(dir.clone());
+        // As on several hosts, whose memory does not outlast them.
+        let base = std::env::temp_dir().join(format!(
+            "amcast-numbers-{}-{}",
+            entry.name(),
+            std::process::id()
+        ));
+        std::fs::create_dir_all(&base).unwrap();
+        let count = base.join("n0.life");
+        let hosts =
+            MemoryHosts::of(dir.clone(), Net::of(base.clone(), ClusterKey::default(), vec![]));
+        let node = IncarnationLock::begin(&count, 0).unwrap().unwrap();
+        hosts.name(&SharedIncarnation::of(node));
+        let ground = Transport::Hosts(hosts);
         let options = GatewayOptions {
             entry,
             config: &config,
@@ -118,12 +133,14 @@ fn replicas_deliver_the_commands_of_both_lives_over_every_protocol_in_memory() {
             nodes.iter_mut().for_each(AnsweringNode::round);
         }
         let numbers: Vec<u64> = (1..=3)
-            .map(|left| (1 << LIFE_BITS) - KEPT - 4 + left)
-            .chain((1..=7).map(|number| (1 << LIFE_BITS) + number))
+            .map(|left| (1 << NUMBER_BITS) - KEPT - 4 + left)
+            .chain((1..=7).map(|number| (1 << NUMBER_BITS) + number))
             .collect();
         for node in &nodes {
             assert_eq!(node.above.delivered, numbers, "{}", entry.name());
         }
+        assert_eq!(IncarnationLock::next(&count), Some(2), "above all that this host has begun");
+        std::fs::remove_dir_all(&base).unwrap();
     }
     assert!(protocols >= 2, "{protocols}");
 }
