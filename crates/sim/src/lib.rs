@@ -51,6 +51,7 @@ pub mod run;
 pub mod scenario;
 pub mod shrink;
 mod transfer;
+pub mod watched;
 mod world;
 
 pub use barrier::Barrier;

@@ -41,7 +41,7 @@ pub(crate) type HostProvider = Option<&'static str>;
 /// Where the provider `tcp` listens on each host.
 pub(crate) const PROVIDER_PORTS: RangeInclusive<u16> = 41_000..=41_099;
 
-/// What a cluster runs.
+/// The service of a cluster.
 #[derive(Clone, Copy)]
 pub(crate) struct MemoryService {
     pub(crate) protocol: &'static str,

@@ -7,13 +7,14 @@ use amcast_core::entry::About;
 use amcast_core::memory::{LineStamp, Memory, RegionId};
 use amcast_core::messages::{Frames, MessageInput};
 use amcast_core::rng::Rng;
-use amcast_core::step::{Medium, ProtocolStatus, WaitReason, WakeReason};
+use amcast_core::step::Medium;
 use amcast_core::{
-    Config, ConfigError, Entry, GroupSet, Input, MediumKind, MsgId, Outbox, Overlay, Pid, Protocol,
+    Config, ConfigError, Entry, GroupSet, Input, MediumKind, Outbox, Overlay, Pid, Protocol,
     ProtocolProcess, Time,
 };
 use amcast_protocols::{catalog::CATALOG, trial};
 use amcast_sim::RunSettings;
+use amcast_sim::watched::{StepWatch, WatchedProcess};
 use amcast_test_policy::protocol_is_tested;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -45,12 +46,13 @@ impl Entry for RecordedEntry {
         let recorded = Arc::clone(&self.recorded);
         Ok(match self.entry.build(me, config)? {
             ProtocolProcess::Messages(inner) => {
-                ProtocolProcess::Messages(Box::new(InputRecorder { inner, seen: (), recorded }))
+                let watch = InputRecorder { seen: (), recorded };
+                ProtocolProcess::Messages(Box::new(WatchedProcess { inner, watch }))
             }
             ProtocolProcess::Memory(inner, specs) => {
                 let blank = specs.iter().map(|spec| vec![LineStamp(0); spec.lines as usize]);
-                let recorder = InputRecorder { inner, seen: blank.collect(), recorded };
-                ProtocolProcess::Memory(Box::new(recorder), specs)
+                let watch = InputRecorder { seen: blank.collect(), recorded };
+                ProtocolProcess::Memory(Box::new(WatchedProcess { inner, watch }), specs)
             }
         })
     }
@@ -69,7 +71,6 @@ impl Entry for RecordedEntry {
 }
 
 struct InputRecorder<M: FrameRecorder> {
-    inner: Box<dyn Protocol<Medium = M> + Send>,
     seen: M::Seen,
     recorded: SharedInputs,
 }
@@ -130,41 +131,22 @@ fn word(value: u64, to: &mut Vec<u8>) {
     }
 }
 
-impl<M: FrameRecorder> Protocol for InputRecorder<M> {
-    type Medium = M;
-
-    fn step(&mut self, now: Time, view: M::View<'_>, input: Input<'_, M>, out: &mut Outbox<M>) {
+impl<M: FrameRecorder> StepWatch<M> for InputRecorder<M> {
+    fn step(
+        &mut self,
+        inner: &mut dyn Protocol<Medium = M>,
+        now: Time,
+        view: M::View<'_>,
+        input: Input<'_, M>,
+        out: &mut Outbox<M>,
+    ) {
         if let Input::Medium(input) = &input {
             let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
             if recorded.len() < RECORDED_MAX {
                 M::record(&mut self.seen, &view, input, &mut recorded);
             }
         }
-        self.inner.step(now, view, input, out);
-    }
-
-    fn deadline(&self) -> Option<(Time, WakeReason)> {
-        self.inner.deadline()
-    }
-
-    fn room(&self, dst: GroupSet, bytes: usize) -> usize {
-        self.inner.room(dst, bytes)
-    }
-
-    fn payload_max(&self) -> usize {
-        self.inner.payload_max()
-    }
-
-    fn waiting(&self, tell: &mut dyn FnMut(MsgId, WaitReason)) {
-        self.inner.waiting(tell);
-    }
-
-    fn fit(&self) -> bool {
-        self.inner.fit()
-    }
-
-    fn status(&self) -> ProtocolStatus {
-        self.inner.status()
+        inner.step(now, view, input, out);
     }
 }
 

@@ -273,7 +273,7 @@ mod tests {
         load.add(at(10_000), 200_000);
         assert_eq!(load.interval(at(12_000), 100), Span::micros(6), "a burst is no load");
         load.add(at(12_000), 200_000);
-        assert_eq!(load.interval(at(14_000), 100), Span::micros(15), "it goes on");
+        assert_eq!(load.interval(at(14_000), 100), Span::micros(15), "load that lasts counts");
         load.add(at(14_000), 200_000);
         assert_eq!(load.interval(at(15_000), 100), Span::micros(600), "one part in 600");
         assert_eq!(load.interval(at(90_000), 100), Span::micros(3), "it is idle again");

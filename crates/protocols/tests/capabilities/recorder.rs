@@ -3,11 +3,12 @@
 use amcast_core::entry::About;
 use amcast_core::memory::Memory;
 use amcast_core::messages::{self, Frames, Lane};
-use amcast_core::step::{Medium, ProtocolStatus, WaitReason, WakeReason};
+use amcast_core::step::Medium;
 use amcast_core::{
-    Capabilities, Config, ConfigError, Entry, GroupSet, Input, MsgId, Outbox, Output, Pid,
-    Protocol, ProtocolEvent, ProtocolProcess, Time,
+    Capabilities, Config, ConfigError, Entry, GroupSet, Input, Outbox, Output, Pid, Protocol,
+    ProtocolEvent, ProtocolProcess, Time,
 };
+use amcast_sim::watched::{StepWatch, WatchedProcess};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The actions of the processes of one run.
@@ -65,13 +66,13 @@ impl Entry for ClaimedEntry {
     }
 
     fn build(&self, me: Pid, config: &Config) -> Result<ProtocolProcess, ConfigError> {
-        let record = Arc::clone(&self.record);
+        let watch = StepRecorder(Arc::clone(&self.record));
         Ok(match self.entry.build(me, config)? {
             ProtocolProcess::Messages(inner) => {
-                ProtocolProcess::Messages(Box::new(StepRecorder { inner, record }))
+                ProtocolProcess::Messages(Box::new(WatchedProcess { inner, watch }))
             }
             ProtocolProcess::Memory(inner, regions) => {
-                ProtocolProcess::Memory(Box::new(StepRecorder { inner, record }), regions)
+                ProtocolProcess::Memory(Box::new(WatchedProcess { inner, watch }), regions)
             }
         })
     }
@@ -104,18 +105,20 @@ impl RecordedMedium for Memory {
     fn record(_: &Self::Out, _: &mut ProcessRecord) {}
 }
 
-struct StepRecorder<M: Medium> {
-    inner: Box<dyn Protocol<Medium = M> + Send>,
-    record: SharedRecord,
-}
+struct StepRecorder(SharedRecord);
 
-impl<M: RecordedMedium> Protocol for StepRecorder<M> {
-    type Medium = M;
-
-    fn step(&mut self, now: Time, view: M::View<'_>, input: Input<'_, M>, out: &mut Outbox<M>) {
+impl<M: RecordedMedium> StepWatch<M> for StepRecorder {
+    fn step(
+        &mut self,
+        inner: &mut dyn Protocol<Medium = M>,
+        now: Time,
+        view: M::View<'_>,
+        input: Input<'_, M>,
+        out: &mut Outbox<M>,
+    ) {
         let before = out.items().len();
-        self.inner.step(now, view, input, out);
-        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.step(now, view, input, out);
+        let mut record = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for output in &out.items()[before..] {
             match output {
                 Output::Event(ProtocolEvent::ViewEntered { .. }) => record.views += 1,
@@ -128,29 +131,5 @@ impl<M: RecordedMedium> Protocol for StepRecorder<M> {
                 _ => {}
             }
         }
-    }
-
-    fn deadline(&self) -> Option<(Time, WakeReason)> {
-        self.inner.deadline()
-    }
-
-    fn room(&self, dst: GroupSet, bytes: usize) -> usize {
-        self.inner.room(dst, bytes)
-    }
-
-    fn payload_max(&self) -> usize {
-        self.inner.payload_max()
-    }
-
-    fn waiting(&self, tell: &mut dyn FnMut(MsgId, WaitReason)) {
-        self.inner.waiting(tell);
-    }
-
-    fn fit(&self) -> bool {
-        self.inner.fit()
-    }
-
-    fn status(&self) -> ProtocolStatus {
-        self.inner.status()
     }
 }

@@ -3,10 +3,11 @@
 //! Bound: [`SEEDS`] runs of each protocol, each of at most [`crate::watched::EVENTS_MAX`] events; and
 //! one run of TRAM with [`STEADY_MESSAGES`] multicasts, of at most [`STEADY_EVENTS_MAX`] events.
 
-use crate::watched::{StepWatch, WatchedEntry, each, troubled};
+use crate::watched::{each, troubled};
 use amcast_core::step::Medium;
 use amcast_core::{Config, Entry, Input, Outbox, Pid, Protocol, RawConfig, Role, Span, Time};
 use amcast_protocols::catalog;
+use amcast_sim::watched::{StepWatch, WatchedEntry};
 use amcast_sim::{CarrierModel, CastPace, RunSettings, run};
 use std::sync::atomic::{AtomicU64, Ordering};
 

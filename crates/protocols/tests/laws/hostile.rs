@@ -2,13 +2,14 @@
 //!
 //! Bound: [`SEEDS`] runs of each protocol, each of at most [`EVENTS_MAX`] events.
 
-use crate::watched::{StepWatch, WatchedEntry, again, each, frame_again, troubled};
+use crate::watched::{again, each, frame_again, troubled};
 use amcast_core::memory::{
     AccessOutcome, LINE_WORDS, LineStamp, Memory, MemoryInput, RegionId, RegionSpec, RegionWindow,
 };
 use amcast_core::messages::{self, Frames};
 use amcast_core::rng::Rng;
 use amcast_core::{Config, Entry, Input, MediumKind, Outbox, Pid, Protocol, Span, Time};
+use amcast_sim::watched::{StepWatch, WatchedEntry};
 use amcast_sim::{RunSettings, run};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -2,7 +2,7 @@
 //!
 //! Bound: [`SEEDS`] runs of each protocol, each of at most [`crate::watched::EVENTS_MAX`] events.
 
-use crate::watched::{StepWatch, WatchedEntry, again, each, frame_again, memory_again, troubled};
+use crate::watched::{again, each, frame_again, memory_again, troubled};
 use amcast_core::memory::{
     CacheLine, HeapRegions, Memory, RegionId, RegionSpec, RegionWindow, Regions,
 };
@@ -10,6 +10,7 @@ use amcast_core::messages::Frames;
 use amcast_core::step::Medium;
 use amcast_core::trace::TraceEvent;
 use amcast_core::{Config, Entry, Input, Outbox, Pid, Protocol, ProtocolProcess, Time};
+use amcast_sim::watched::{StepWatch, WatchedEntry};
 use amcast_sim::{RunSettings, run};
 use std::cell::Cell;
 use std::collections::BTreeSet;

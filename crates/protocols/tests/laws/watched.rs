@@ -1,105 +1,10 @@
-//! A layer between each process of a run and its driver, which sees every step.
+//! The runs whose steps are watched ([`amcast_sim::watched`]), and their inputs once more.
 
-use amcast_core::entry::About;
-use amcast_core::memory::{self, Memory};
-use amcast_core::messages::{self, Frames};
-use amcast_core::step::{Medium, ProtocolStatus, WaitReason, WakeReason};
-use amcast_core::{
-    Config, ConfigError, Entry, GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolProcess,
-    RawConfig, Span, Time,
-};
+use amcast_core::step::Medium;
+use amcast_core::{Config, Entry, Input, RawConfig, Span, memory, messages};
 use amcast_protocols::{catalog, trial};
 use amcast_sim::{Profile, RunSettings};
 use amcast_test_policy::protocol_is_tested;
-
-/// Sees the steps of one process: it has to call the process's own step, with what it likes.
-pub(crate) trait StepWatch<M: Medium>: Send {
-    /// A step of `inner`.
-    fn step(
-        &mut self,
-        inner: &mut dyn Protocol<Medium = M>,
-        now: Time,
-        view: M::View<'_>,
-        input: Input<'_, M>,
-        out: &mut Outbox<M>,
-    );
-}
-
-/// Makes what watches a new process.
-type MakeStepWatch<W> = dyn Fn(Pid, &Config) -> W + Sync;
-
-/// An entry whose processes are watched.
-pub(crate) struct WatchedEntry<'a, W> {
-    pub(crate) entry: &'static dyn Entry,
-    pub(crate) watch: &'a MakeStepWatch<W>,
-}
-
-impl<W: StepWatch<Frames> + StepWatch<Memory> + 'static> Entry for WatchedEntry<'_, W> {
-    fn name(&self) -> &'static str {
-        self.entry.name()
-    }
-
-    fn about(&self) -> &'static About {
-        self.entry.about()
-    }
-
-    fn build(&self, me: Pid, config: &Config) -> Result<ProtocolProcess, ConfigError> {
-        let watch = (self.watch)(me, config);
-        Ok(match self.entry.build(me, config)? {
-            ProtocolProcess::Messages(inner) => {
-                ProtocolProcess::Messages(Box::new(WatchedProcess { inner, watch }))
-            }
-            ProtocolProcess::Memory(inner, regions) => {
-                ProtocolProcess::Memory(Box::new(WatchedProcess { inner, watch }), regions)
-            }
-        })
-    }
-
-    fn together(&self, config: &Config) -> Vec<GroupSet> {
-        self.entry.together(config)
-    }
-
-    fn show(&self, bytes: &[u8]) -> String {
-        self.entry.show(bytes)
-    }
-}
-
-struct WatchedProcess<M: Medium, W> {
-    inner: Box<dyn Protocol<Medium = M> + Send>,
-    watch: W,
-}
-
-impl<M: Medium, W: StepWatch<M>> Protocol for WatchedProcess<M, W> {
-    type Medium = M;
-
-    fn step(&mut self, now: Time, view: M::View<'_>, input: Input<'_, M>, out: &mut Outbox<M>) {
-        self.watch.step(&mut *self.inner, now, view, input, out);
-    }
-
-    fn deadline(&self) -> Option<(Time, WakeReason)> {
-        self.inner.deadline()
-    }
-
-    fn room(&self, dst: GroupSet, bytes: usize) -> usize {
-        self.inner.room(dst, bytes)
-    }
-
-    fn payload_max(&self) -> usize {
-        self.inner.payload_max()
-    }
-
-    fn waiting(&self, tell: &mut dyn FnMut(MsgId, WaitReason)) {
-        self.inner.waiting(tell);
-    }
-
-    fn fit(&self) -> bool {
-        self.inner.fit()
-    }
-
-    fn status(&self) -> ProtocolStatus {
-        self.inner.status()
-    }
-}
 
 /// Every protocol, or the one that is asked for, in a small shape of this seed in which much happens.
 pub(crate) fn each(seed: u64, mut run: impl FnMut(&'static dyn Entry, &Config)) {

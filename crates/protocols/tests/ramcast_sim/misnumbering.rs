@@ -6,14 +6,14 @@ use amcast_check::{CheckReport, Property, PropertyVerdict};
 use amcast_core::entry::About;
 use amcast_core::memory::{Memory, RegionWindow};
 use amcast_core::rng::Rng;
-use amcast_core::step::{ProtocolStatus, WaitReason, WakeReason};
 use amcast_core::{
-    Config, ConfigError, Entry, GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolProcess,
-    Span, Submission, Time,
+    Config, ConfigError, Entry, GroupSet, Input, Outbox, Pid, Protocol, ProtocolProcess, Span,
+    Submission, Time,
 };
 use amcast_protocols::tram::RamCast;
 use amcast_protocols::trial;
 use amcast_sim::chooser::Chooser;
+use amcast_sim::watched::{StepWatch, WatchedProcess};
 use amcast_sim::{Fault, Profile, RunOutcome, RunPlan, RunReport, RunSettings};
 
 /// Seeds within which a mutant is found.
@@ -36,7 +36,8 @@ impl Entry for MisnumberingRamCast {
         Ok(match process {
             ProtocolProcess::Memory(inner, regions) if me == config.cluster().client(0) => {
                 let (rng, all) = (Rng::stream(7, "misnumbering"), config.cluster().all_groups());
-                ProtocolProcess::Memory(Box::new(MisnumberingClient { inner, rng, all }), regions)
+                let watch = MisnumberingClient { rng, all };
+                ProtocolProcess::Memory(Box::new(WatchedProcess { inner, watch }), regions)
             }
             other => other,
         })
@@ -51,7 +52,6 @@ impl Entry for MisnumberingRamCast {
 /// takes the first one's number before, so that the second one comes to nothing: no history names it. That needs a client
 /// that does not die, and groups that pass on no message of it as a whole.
 struct MisnumberingClient {
-    inner: Box<dyn Protocol<Medium = Memory> + Send>,
     rng: Rng,
     all: GroupSet,
 }
@@ -65,49 +65,24 @@ impl MisnumberingClient {
     }
 }
 
-impl Protocol for MisnumberingClient {
-    type Medium = Memory;
-
+impl StepWatch<Memory> for MisnumberingClient {
     fn step(
         &mut self,
+        inner: &mut dyn Protocol<Medium = Memory>,
         now: Time,
         view: RegionWindow<'_>,
         input: Input<'_, Memory>,
         out: &mut Outbox<Memory>,
     ) {
         let Input::Submit(Submission { seq, dst, payload }) = input else {
-            return self.inner.step(now, view, input, out);
+            return inner.step(now, view, input, out);
         };
-        self.inner.step(now, view, Input::Submit(Submission { seq, dst, payload }), out);
+        inner.step(now, view, Input::Submit(Submission { seq, dst, payload }), out);
         let (seq, dst) = self.again(seq, dst);
         let payload = b"once more";
-        if self.rng.below(2) == 0 && self.inner.room(dst, payload.len()) > 0 {
-            self.inner.step(now, view, Input::Submit(Submission { seq, dst, payload }), out);
+        if self.rng.below(2) == 0 && inner.room(dst, payload.len()) > 0 {
+            inner.step(now, view, Input::Submit(Submission { seq, dst, payload }), out);
         }
-    }
-
-    fn deadline(&self) -> Option<(Time, WakeReason)> {
-        self.inner.deadline()
-    }
-
-    fn room(&self, dst: GroupSet, bytes: usize) -> usize {
-        self.inner.room(dst, bytes)
-    }
-
-    fn payload_max(&self) -> usize {
-        self.inner.payload_max()
-    }
-
-    fn waiting(&self, tell: &mut dyn FnMut(MsgId, WaitReason)) {
-        self.inner.waiting(tell);
-    }
-
-    fn fit(&self) -> bool {
-        self.inner.fit()
-    }
-
-    fn status(&self) -> ProtocolStatus {
-        self.inner.status()
     }
 }
 
