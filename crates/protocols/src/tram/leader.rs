@@ -433,14 +433,15 @@ impl TramReplica {
         leader.log.copy_in(log, start, source_lines.iter());
         // The buffer may have got a new holder meanwhile, who begins anew, or someone else leads and this
         // message is decided and written over. Then what was copied is no record, and never becomes one:
-        // not even who surveys this log sees it.
+        // not even who surveys this log sees it. The copy is looked at, and not the source once more: a client may
+        // change its own buffer at any time, and all replicas go by the copy.
         let stamp = from.stamp(pos, epoch);
         let whole = source_lines.iter().all(|line| line.stamp() == stamp);
-        if !whole || from.read(region, pos, epoch) != Some(*record) || moved() {
+        let line = &log[ring.at(start) as usize];
+        if !whole || RingRecord::parse(&line.words()) != Some(*record) || moved() {
             out.mark("tram-buffer-moved");
             return false;
         }
-        let line = &log[ring.at(start) as usize];
         if let Some(exchange) = &mut self.exchange
             && !exchange.take_up(record, client, line, &mut leader.clock)
         {

@@ -48,11 +48,14 @@
 //! # Malformed input
 //! - A record that a client should not have written costs the client its lease: its buffer is not read until the place's
 //!   next holder.
-//! - So does a number that does not grow, or lies beyond those of its lease, `lease << 32`. Every group keeps, along its log, one number for each client's place, over
-//!   all leases: the last one from that client's own buffer. Numbers that come from the parent cannot be judged: messages
-//!   of one client with different lowest ancestors reach a group by different ways, in any order of their numbers. A
-//!   client that gives one number to two messages with different lowest ancestors has both delivered. Nor are numbers judged
-//!   where the tree may change: a client requests anew behind later messages.
+//! - So does a number that does not grow, or lies beyond those of its lease, `lease << 32`. Every group keeps, along its
+//!   log, one number for each client's place, over all leases: the last one from that client's own buffer. Numbers that
+//!   come from the parent cannot be judged: messages of one client with different lowest ancestors reach a group by
+//!   different ways, in any order of their numbers. A client that gives one number to two messages with different lowest
+//!   ancestors has both delivered. Nor are numbers judged where the tree may change: a client requests anew behind later
+//!   messages.
+//! - A pad in a client's buffer is not judged. One that does not belong there harms that client's own messages alone: a
+//!   later leader finds the next one elsewhere.
 //! - A record that a replica of the parent should not have written is passed over: [`incoming`].
 //!
 //! # Deviations from the paper

@@ -36,8 +36,13 @@ use amcast_core::step::Note;
 /// Lines that a candidate reads at a time, to begin with: what lies behind its own log is what was on the way.
 const READ_LINES: u32 = 32;
 
-/// The same at most, but for a longer record. Each read that finds only whole records is followed by one of twice as many.
+/// The same at most, but for a longer record. Each read is followed by one of twice as many.
 const READ_LINES_MAX: u32 = 512;
+
+/// How many lines the read after one of `lines` takes: at least `least`, in which a record ends that is longer.
+fn next_read(lines: u32, least: u32) -> u32 {
+    lines.max(READ_LINES_MAX.min(2 * lines)).max(least)
+}
 
 /// A replica that tries to become leader.
 #[derive(Debug)]
@@ -325,8 +330,9 @@ impl TramReplica {
             return;
         };
         match c.copy(lines, view) {
-            CopyProgress::More => c.chunk = c.chunk.max(READ_LINES_MAX.min(2 * c.chunk)),
-            CopyProgress::Longer(lines) => c.chunk = lines,
+            CopyProgress::More => c.chunk = next_read(c.chunk, 0),
+            // A short record across the end of a read must not make later reads as short.
+            CopyProgress::Longer(lines) => c.chunk = next_read(c.chunk, lines),
             CopyProgress::Ended => c.current += 1,
             CopyProgress::Moved => {
                 self.give_up();
@@ -540,5 +546,19 @@ impl LogCopy {
             rest = &rest[all.min(rest.len())..];
         }
         CopyProgress::More
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_of_another_log_grow_to_their_most_whatever_the_lengths_of_its_records() {
+        // Every other read ends within a record of three lines.
+        let grown = |reads| (0..reads).fold(READ_LINES, |chunk, at| next_read(chunk, at % 2 * 3));
+        assert_eq!([1, 2, 3, 4, 50].map(grown), [64, 128, 256, READ_LINES_MAX, READ_LINES_MAX]);
+        assert_eq!(next_read(READ_LINES, 2 * READ_LINES_MAX), 2 * READ_LINES_MAX);
+        assert_eq!(next_read(2 * READ_LINES_MAX, 3), 2 * READ_LINES_MAX);
     }
 }
