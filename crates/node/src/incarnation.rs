@@ -136,6 +136,9 @@ impl IncarnationLock {
     /// When it cannot be written.
     pub(crate) fn skip_to(&mut self, least: u32) -> io::Result<()> {
         let next = self.next.max(least);
+        if next == self.next {
+            return Ok(());
+        }
         self.locked.rewind()?;
         // It grows: no older one shows behind it.
         writeln!(self.locked, "{next}")?;
@@ -154,20 +157,21 @@ impl IncarnationLock {
     /// for, else it costs a comparison. A number that the disk does not take is tried again later.
     ///
     /// # Errors
-    /// When it cannot be written, and `seq` is a number of the next incarnation.
+    /// When it cannot be written, and the numbers of the next incarnation are near.
     pub(crate) fn keep_ahead_of(&mut self, seq: u64) -> io::Result<()> {
         let least = u32::try_from((seq + AHEAD) >> NUMBER_BITS);
         let least = least.unwrap_or(u32::MAX).saturating_add(1);
-        let is_taken = seq >> NUMBER_BITS >= u64::from(self.next);
-        if least <= self.next || seq < self.try_from && !is_taken {
+        // No number of the next incarnation is given out before this is asked again.
+        let is_near = (seq + TRY_AGAIN) >> NUMBER_BITS >= u64::from(self.next);
+        if least <= self.next || seq < self.try_from && !is_near {
             return Ok(());
         }
         match self.skip_to(least) {
-            Err(e) if is_taken => Err(e),
+            Err(e) if is_near => Err(e),
             Err(e) => {
                 self.try_from = seq + TRY_AGAIN;
                 let (path, left) =
-                    (self.path.display(), (u64::from(self.next) << NUMBER_BITS) - seq);
+                    (self.path.display(), (u64::from(self.next) << NUMBER_BITS) - seq - TRY_AGAIN);
                 tracing::warn!(
                     "{path}: {e}; this process ends after {left} more messages unless the file can be written by then"
                 );

@@ -73,9 +73,11 @@ impl MemoryHosts {
     /// # Errors
     /// When it cannot be written.
     pub(crate) fn keep_above(&self, incarnation: u32) -> io::Result<()> {
-        self.incarnation
-            .get()
-            .map_or(Ok(()), |lock| lock.locked().skip_to(incarnation.saturating_add(1)))
+        let lock = self.incarnation.get();
+        let lock = lock.ok_or_else(|| io::Error::other("no node has begun in this process"))?;
+        let mut lock = lock.locked();
+        let kept = lock.skip_to(incarnation.saturating_add(1));
+        kept.map_err(|e| io::Error::other(format!("{}: {e}", lock.path().display())))
     }
 
     /// The directory for a gateway in the process of a node; none if no node has begun in this process.

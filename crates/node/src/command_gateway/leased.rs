@@ -53,7 +53,7 @@ pub(super) struct LeasedTransport {
     last: u64,
     /// Whether many commands are under way.
     busy: bool,
-    /// The highest incarnation of the process that may have begun.
+    /// The highest incarnation of the process that has begun.
     highest: u32,
 }
 
@@ -76,14 +76,16 @@ struct ClientIncarnation {
 }
 
 impl ClientStart {
-    /// Begins the next incarnation of the process in `place`. None of it may run.
-    fn begin(&self, place: usize) -> Result<ClientIncarnation, GatewayError> {
+    /// Begins the next incarnation of the process in `place`. None of it may run. Says in `highest` which one it is, also
+    /// where only a part of it begins.
+    fn begin(&self, place: usize, highest: &mut u32) -> Result<ClientIncarnation, GatewayError> {
         let cluster = *self.config.cluster();
         let pid = cluster.client(place);
         let process = self.entry.build(pid, &self.config).map_err(GatewayError::Config)?;
         let tracing = self.record.is_some();
         let driver = MemoryDriver::start(&self.directory, &cluster, pid, process, None, tracing);
         let driver = driver.map_err(GatewayError::MemoryDriver)?;
+        *highest = driver.incarnation();
         let (layout, bell) = (ReplyRingLayout(cluster), driver.bell().clone());
         let replies = ReplyRingReader::open(&self.directory, layout, place, bell);
         let replies =
@@ -148,9 +150,10 @@ impl LeasedTransport {
         };
         let start = ClientStart { entry, config, directory, hosts, record };
         let place = lease.place() as usize;
-        let mut client = start.begin(place)?;
+        let mut highest = 0;
+        let mut client = start.begin(place, &mut highest)?;
         client.above.recorder = start.recorder(place).map_err(GatewayError::Io)?;
-        let (bell, highest) = (client.driver.bell().clone(), client.driver.incarnation());
+        let bell = client.driver.bell().clone();
         let (client, ear) = (Some(client), ListenedNode::default());
         Ok(Self { start, lease, bell, client, ear, last: 0, busy: false, highest })
     }
@@ -188,15 +191,14 @@ impl ClientTransport for LeasedTransport {
     }
 
     fn begin_next_incarnation(&mut self, now: Time) -> Result<(), GatewayError> {
-        // The one before must have ended: a process has one incarnation at a time.
-        self.client = None;
         if let Some(hosts) = &self.start.hosts {
             // Else the first incarnation after the host had lost its memory would be one that other hosts know already.
             hosts.keep_above(self.highest + 1).map_err(GatewayError::Io)?;
         }
-        self.highest += 1;
+        // The one before must have ended: a process has one incarnation at a time.
+        self.client = None;
         let place = self.lease.place() as usize;
-        let mut client = self.start.begin(place)?;
+        let mut client = self.start.begin(place, &mut self.highest)?;
         client.above.recorder = self.start.recorder(place).unwrap_or_else(|e| {
             tracing::warn!("the next commands of a gateway are not recorded: {e}");
             None
