@@ -211,15 +211,15 @@ fn config(members: usize) -> Config {
     raw.check(FastCast.about().params).expect("a sound configuration")
 }
 
-/// All members send for a little longer than is counted, with 64 messages of each on the way.
-fn plan(members: usize) -> RunPlan {
+/// All members send for a little longer than until then, with 64 messages of each on the way.
+fn plan(members: usize, until: Time) -> RunPlan {
     let mut model = CarrierModel::constant(Span::micros(2), Span::micros(30));
     model.network.port_ps_per_byte = 8_000;
     model.network.head_bytes = HEAD_BYTES;
     model.network.port_buffer = 512 << 10;
     model.network.socket_buffer = 4 << 20;
     model.step = Span::micros(2);
-    let seconds = UNTIL.0 as f64 / 1e9 + 0.05;
+    let seconds = until.0 as f64 / 1e9 + 0.05;
     let each = (PORT * seconds / MESSAGE_BYTES as f64) as usize / (members - 1);
     let cast = |p| PlannedCast {
         at: Time::ZERO,
@@ -264,7 +264,7 @@ fn count(members: usize) -> FoundUse {
             delivered += MESSAGE_BYTES;
         }
     };
-    let report = run_plan(&counted, &config(members), plan(members), 1, &mut hear);
+    let report = run_plan(&counted, &config(members), plan(members, UNTIL), 1, &mut hear);
     let report = report.expect("it is built");
     assert!(report.settled(), "{:?}", report.outcome);
     let all = counted.links.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -307,5 +307,24 @@ fn links_carry_little_besides_payload_at_full_load() {
             let small = link.numbers + link.acknowledgements + link.allocation + link.others;
             assert!(small <= 0.006, "{members} members: {link:?}");
         }
+    }
+}
+
+/// All members of a view enter it at one moment, answer each other, and send: that must fit into the buffers of 512 KiB in front
+/// of the ports, which 32 messages of 10 kB fill by more than half.
+#[test]
+fn the_largest_groups_begin_at_one_moment_without_loss() {
+    for members in [24, 32] {
+        let until = Time::ZERO + Span::millis(60);
+        let report = run_plan(
+            &FastCast,
+            &config(members),
+            plan(members, until),
+            1,
+            &mut |_: &TraceEvent<'_>| {},
+        );
+        let report = report.expect("it is built");
+        assert!(report.settled(), "{members} members: {:?}", report.outcome);
+        assert_eq!(report.overflows, 0, "{members} members");
     }
 }

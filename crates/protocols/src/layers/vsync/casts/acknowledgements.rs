@@ -77,6 +77,13 @@ impl Acknowledgements {
         self.sends.soon(now, interval);
     }
 
+    /// They leave in answer to a member that has just entered the view. Where all enter it at once each answers all others, by
+    /// messages to all: so a member answers as many as came in the time that the answers of a whole group take.
+    fn answer_first(&mut self, now: Time, members: usize) {
+        let all = self.interval(now, members).times(members as u64);
+        self.sends.within(now, all.min(self.interval_most));
+    }
+
     /// They leave with something else.
     pub(crate) const fn along(&mut self) {
         self.sends.along();
@@ -230,8 +237,7 @@ impl CastTransport {
         }
         match first {
             true if group.is_ring() => self.ack_one(group, from, post),
-            // Where all enter a view at once each would answer each of them.
-            true => self.acks.paced(now, group.members.len()),
+            true => self.acks.answer_first(now, group.members.len()),
             false => {}
         }
         let has = self.log.acked(from, me);
@@ -296,5 +302,33 @@ mod tests {
             .collect();
         assert_eq!(all[..3], [later; 3], "a burst");
         assert_eq!(all[4], later + Span::micros(500));
+    }
+
+    #[test]
+    fn those_that_enter_a_view_at_once_are_answered_together() {
+        let of = |link, retry| {
+            let mut acks = Acknowledgements {
+                sends: PacedSends::NONE,
+                single: SingleAcks::NONE,
+                held: PacedSends::NONE,
+                goes_along: false,
+                is_awaited: false,
+                load: link,
+                interval_most: retry,
+            };
+            let now = Time::ZERO + Span::millis(5);
+            move |members| {
+                acks.along();
+                acks.answer_first(now, members);
+                acks.at().since(now)
+            }
+        };
+        // A hundred bytes in a microsecond, of which acknowledgements take a third.
+        let mut paced = of(Some(LinkLoad::new(100_000)), Span::millis(10));
+        assert_eq!(paced(2), Span(2 * 3_840));
+        assert_eq!(paced(32), Span(32 * 31 * 3_840), "as long as all of them take");
+        let mut hasty = of(Some(LinkLoad::new(100_000)), Span::micros(500));
+        assert_eq!(hasty(32), Span::micros(500), "and not for so long that somebody repeats");
+        assert_eq!(of(None, Span::micros(500))(32), Span::ZERO, "of no link a rate is known");
     }
 }

@@ -195,9 +195,12 @@ impl CastTransport {
         post: &mut OutgoingPackets,
     ) {
         self.ack_one(group, from, post);
-        // The acknowledgement that did not arrive there may be missing to the collector, too.
-        let collector = group.collector().filter(|&p| p != from && p != group.me());
-        collector.into_iter().for_each(|to| self.ack_one(group, to, post));
+        // The acknowledgement that did not arrive there may be missing to the collector, too: once for all that ask now.
+        if let Some(to) = group.collector().filter(|&p| p != from && p != group.me()) {
+            let interval = self.acks.interval(group.now, group.members.len());
+            self.acks.single.to |= bit(to);
+            self.acks.single.sends.soon(group.now, interval);
+        }
         let have = self.log.have(from);
         // The acknowledgement tells of a gap.
         if have < number && !self.log.gap(from) {
