@@ -1,5 +1,6 @@
 //! The hosts and their links, and who starts the processes on them and gathers what they saw.
 
+use super::echo;
 use super::member::{LanReport, LanTask};
 use super::watch::COURSE_STEP;
 use super::{
@@ -95,6 +96,16 @@ impl Lan {
         // Heads of TCP with its time stamps take 24 bytes more than those of UDP.
         link.tcp_mbps = link.tcp_mbps.min(most(DATAGRAM_PAYLOAD_BYTES) * SEGMENT_PART);
         Ok(link)
+    }
+
+    /// Measures the floor of latencies on the first hosts: how long it takes the first one to send a datagram of so many
+    /// bytes to all, and to have an answer of each other one. `count` times, one at a time.
+    ///
+    /// # Errors
+    /// When a socket cannot be opened on one of the hosts, or hardly any answers come.
+    pub fn echo(&self, hosts: usize, bytes: usize, count: usize) -> Result<Latency, String> {
+        let SocketAddr::V4(group) = GROUP else { return Err("it is an address of IPv4".into()) };
+        echo::measure(&self.hosts, hosts, (group, PORT), bytes, count)
     }
 
     /// Runs a protocol on the first hosts.

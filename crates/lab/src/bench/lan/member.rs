@@ -148,7 +148,8 @@ impl LanMember {
             protocol,
             carrier,
             outbox: Outbox::new(false),
-            idler: Idler::new(Idle::SHARED.woken()),
+            // With more processes than cores the rounds that one spins in vain are taken from those that have work.
+            idler: Idler::new(Idle::PARK),
             source: LanSource::new(task),
             seq: 0,
             position: 0,

@@ -6,6 +6,7 @@
 //! (`source.rs`) and observations (`watch.rs`).
 
 mod cluster;
+mod echo;
 mod member;
 mod source;
 mod watch;

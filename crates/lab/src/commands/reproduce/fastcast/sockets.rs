@@ -4,10 +4,10 @@
 use super::shares::{self, DEMAND_MBPS, DemandCourse};
 use super::{ComparedProtocol, MESSAGE_BYTES, PROTOCOLS};
 use crate::bench::broadcasts::LINK_MBPS;
-use crate::bench::heed_signals;
 use crate::bench::lan::{
     LAN_BITS_PER_S, LAN_QUEUE_BYTES, Lan, LanBroadcasts, LanBursts, LanLink, LanLoad, LanResult,
 };
+use crate::bench::{Latency, heed_signals};
 use crate::commands::Failure;
 use crate::commands::cores::progress;
 use crate::commands::reproduce::ReproduceSession;
@@ -24,6 +24,9 @@ use serde_json::{Value, json};
 
 /// Hosts at most.
 const HOSTS: usize = 8;
+
+/// How often the floor of latencies is measured.
+const ECHOES: usize = 50;
 
 /// How many times the payload of the measured datagrams, of a packet each, our datagrams of 10 kB carry: seven packets
 /// have one head of UDP.
@@ -59,6 +62,12 @@ struct SocketPoint {
     sender: Option<usize>,
 }
 
+impl SocketEcho {
+    fn median_ms(&self) -> f64 {
+        self.latency_ns.p50 as f64 / 1e6
+    }
+}
+
 impl SocketPoint {
     const fn of(members: usize) -> Self {
         Self { members, load: None, sender: None }
@@ -69,6 +78,15 @@ impl SocketPoint {
 struct SocketResults {
     link: LanLink,
     seen: Vec<SocketResult>,
+    /// For each number of members, where latencies are what is measured: the floor of this machine.
+    echoes: Vec<SocketEcho>,
+}
+
+/// How long a message to all takes that each host answers at once, without any protocol.
+#[derive(Serialize)]
+struct SocketEcho {
+    members: usize,
+    latency_ns: Latency,
 }
 
 impl SocketFigure {
@@ -91,7 +109,7 @@ impl SocketFigure {
         parts: Vec<PagePart>,
         claims: Vec<PaperClaim>,
     ) -> Self {
-        let SocketResults { link, seen } = results;
+        let SocketResults { link, seen, echoes } = results;
         let LanLink { udp_mbps, tcp_mbps } = link;
         let rate = LAN_BITS_PER_S as f64 / 1e6;
         Self {
@@ -105,7 +123,7 @@ impl SocketFigure {
             ),
             parts,
             claims,
-            figures: json!({ "link": link, "rate_mbps": rate, "points": seen }),
+            figures: json!({ "link": link, "rate_mbps": rate, "points": seen, "echoes": echoes }),
         }
     }
 }
@@ -137,9 +155,14 @@ fn measure(
     let mut lan = Lan::new(HOSTS, bursts).map_err(Failure::Failed)?;
     let link = lan.link().map_err(Failure::Failed)?;
     let seconds = if session.quick { [0.5, 1.5] } else { [1.0, 5.0] };
-    let mut seen = Vec::new();
+    let (mut seen, mut echoes) = (Vec::new(), Vec::new());
     let bar = progress((points.len() * PROTOCOLS.len()) as u64, "runs on hosts");
     for &point in points {
+        if point.sender == Some(0) {
+            let latency_ns = lan.echo(point.members, MESSAGE_BYTES, ECHOES);
+            let latency_ns = latency_ns.map_err(Failure::Failed)?;
+            echoes.push(SocketEcho { members: point.members, latency_ns });
+        }
         for protocol in &PROTOCOLS {
             let plan = LanBroadcasts {
                 protocol: protocol.entry.name(),
@@ -157,7 +180,7 @@ fn measure(
         }
     }
     bar.finish_and_clear();
-    Ok(SocketResults { link, seen })
+    Ok(SocketResults { link, seen, echoes })
 }
 
 /// `N/(N-1)` of the link.
@@ -207,7 +230,12 @@ pub(super) fn follow(session: &ReproduceSession<'_>) -> Result<SocketFigure, Fai
         phase.0 as f64 / 1e9
     );
     let chart = PagePart::Chart { name: "sockets".to_string(), caption: title.to_string(), svg };
-    Ok(SocketFigure::of(&SocketResults { link, seen }, &how, vec![chart], claims))
+    Ok(SocketFigure::of(
+        &SocketResults { link, seen, echoes: Vec::new() },
+        &how,
+        vec![chart],
+        claims,
+    ))
 }
 
 /// Figure 6: all members send.
@@ -369,11 +397,14 @@ pub(super) fn low_load(session: &ReproduceSession<'_>) -> Result<SocketFigure, F
     for (name, is_first) in [("sockets", true), ("sockets-junior", false)] {
         let sender = if is_first { "most senior" } else { "most junior" };
         let title = format!("latency of the {sender} member at 1 Mbit/s on real sockets");
-        let all =
+        let mut all =
             drawn(of(is_first), |s| (s.found.members as f64, s.found.latency_ns.p50 as f64 / 1e6));
+        let floor = results.echoes.iter().map(|e| (e.members as f64, e.median_ms())).collect();
+        all.push(ChartLine { name: "answer of each host".to_string(), points: floor });
         let svg = lines(&Axes { title: &title, x: "members", y: "milliseconds (median)" }, &all)?;
         parts.push(PagePart::Chart { name: name.to_string(), caption: title, svg });
         claims.push(is_constant(of(is_first), sender));
+        claims.push(is_constant_beside(&beside_floors(of(is_first), &results.echoes), sender));
     }
     let place = |s: &SocketResult| {
         let sender = if s.sender == Some(0) { "most senior" } else { "most junior" };
@@ -384,7 +415,9 @@ pub(super) fn low_load(session: &ReproduceSession<'_>) -> Result<SocketFigure, F
     let how = "One member broadcasts messages of 10 kB, 1 Mbit/s of them: the most senior one, which is the leader of FastCast, and \
                the coordinator of Ring Paxos, to which no other one has to send them first; or the most junior one, which is \
                neither. An idle link passes two frames at once, and then its rate: so a message takes its time on each link \
-               that it crosses. With more members than cores, these take turns on them, and latencies grow with the group.";
+               that it crosses. With more members than cores, these take turns on them, and latencies grow with the group: so \
+               do those of a datagram of 10 kB to all hosts that each of them answers at once, without any protocol, which is the \
+               floor in the charts.";
     Ok(SocketFigure::of(&results, how, parts, claims))
 }
 
@@ -398,6 +431,34 @@ fn is_constant<'a>(seen: impl Iterator<Item = &'a SocketResult>, sender: &str) -
             "the latency of FastCast is constant in the number of members, on real sockets, of the {sender} member"
         ),
         found: format!("medians of {least:.3} to {most:.3} ms"),
+        holds: ClaimVerdict::when(most <= least * 1.1),
+    }
+}
+
+/// Medians of FastCast beside the floor of as many hosts, in milliseconds.
+fn beside_floors<'a>(
+    seen: impl Iterator<Item = &'a SocketResult>,
+    floors: &[SocketEcho],
+) -> Vec<(f64, f64)> {
+    let floor = |members: usize| floors.iter().find(|e| e.members == members);
+    let own = seen.filter(|s| s.protocol == FastCast.name());
+    own.filter_map(|s| Some((median_ms(s), floor(s.found.members)?.median_ms()))).collect()
+}
+
+/// The claim that the latency of FastCast is the same in groups of any size, as far as that of a message that as many hosts answer
+/// is: medians of both.
+fn is_constant_beside(pairs: &[(f64, f64)], sender: &str) -> PaperClaim {
+    let times = pairs.iter().map(|(own, floor)| own / floor);
+    let (least, most) = times.fold((f64::INFINITY, 0.0_f64), |(l, m), v| (l.min(v), m.max(v)));
+    let floors: Vec<_> = pairs.iter().map(|(_, floor)| format!("{floor:.3}")).collect();
+    PaperClaim {
+        paper: format!(
+            "the same, beside a message to all hosts that each of them answers, of the {sender} member"
+        ),
+        found: format!(
+            "medians are {least:.2} to {most:.2} times that, which takes {} ms",
+            floors.join(", ")
+        ),
         holds: ClaimVerdict::when(most <= least * 1.1),
     }
 }
@@ -473,6 +534,14 @@ mod tests {
         assert_eq!(figure.how, "On real sockets: skipped: hosts need root.");
         assert_eq!(figure.claims[0].holds, ClaimVerdict::Open);
         assert!(figure.claims[0].found.contains("hosts need root") && figure.parts.is_empty());
+    }
+
+    #[test]
+    fn a_latency_that_grows_as_the_floor_does_is_constant_beside_it() {
+        let claim = is_constant_beside(&[(1.5, 1.0), (3.2, 2.0)], "only");
+        assert_eq!(claim.holds, ClaimVerdict::Yes);
+        assert_eq!(claim.found, "medians are 1.50 to 1.60 times that, which takes 1.000, 2.000 ms");
+        assert_eq!(is_constant_beside(&[(1.5, 1.0), (3.5, 2.0)], "only").holds, ClaimVerdict::No);
     }
 
     #[test]
