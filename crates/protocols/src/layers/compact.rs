@@ -1,5 +1,6 @@
-//! Numbers that are small most often, in few bytes: each byte holds seven bits, the lowest first, and says by its highest
-//! bit whether another one follows. A field of a message names one of these modules behind `with`
+//! Numbers that are small most often, in few bytes, as *varints* (LEB128): each byte holds seven bits, the lowest first, and
+//! says by its highest bit whether another one follows. Counts that are near each other are encoded as *deltas* to the
+//! smallest one. A field of a message names one of these modules behind `with`
 //! ([`messages!`](amcast_core::messages!)). Each value has one encoding.
 
 use amcast_core::Pid;
@@ -44,6 +45,9 @@ impl CompactNumber for Pid {
     }
 }
 
+/// Elements of a list, at most: in memory each may be a hundred times as large as its encoding.
+const LIST_MAX: usize = u16::MAX as usize;
+
 /// How many elements follow, each of which takes a byte at least.
 fn length(from: &mut ByteReader<'_>) -> Result<usize, CodecError> {
     let length = number::decode::<u64>(from)?;
@@ -51,6 +55,12 @@ fn length(from: &mut ByteReader<'_>) -> Result<usize, CodecError> {
         Ok(length) if length <= from.rest().len() => Ok(length),
         _ => Err(CodecError::Short),
     }
+}
+
+/// The same where there are `most` at most.
+fn bounded_length(from: &mut ByteReader<'_>, most: usize) -> Result<usize, CodecError> {
+    let length = length(from)?;
+    if length <= most { Ok(length) } else { Err(CodecError::Unknown(length as u64)) }
 }
 
 /// One number.
@@ -104,12 +114,13 @@ pub(crate) mod numbers {
     }
 }
 
-/// Counts, of each process one. Those of processes that do about the same are far from 0 and near to each other: the
+/// Counts, of each process of a group one. Those of processes that do about the same are far from 0 and near to each other: the
 /// smallest one is encoded first, and then how much larger each of them is.
 pub(crate) mod counts {
-    use super::{length, number};
+    use super::{bounded_length, number};
     use alloc::vec::Vec;
     use amcast_core::codec::{ByteReader, CodecError};
+    use amcast_core::limits::REPLICAS_MAX;
 
     pub(crate) fn encode(all: &[u64], to: &mut Vec<u8>) {
         number::encode(&(all.len() as u64), to);
@@ -119,7 +130,7 @@ pub(crate) mod counts {
     }
 
     pub(crate) fn decode(from: &mut ByteReader<'_>) -> Result<Vec<u64>, CodecError> {
-        let length = length(from)?;
+        let length = bounded_length(from, REPLICAS_MAX)?;
         if length == 0 {
             return Ok(Vec::new());
         }
@@ -163,9 +174,9 @@ pub(crate) mod bytes {
     }
 }
 
-/// Values of any type, behind how many there are.
+/// Values of any type, behind how many there are: 65,535 at most.
 pub(crate) mod list {
-    use super::{length, number};
+    use super::{LIST_MAX, bounded_length, number};
     use alloc::vec::Vec;
     use amcast_core::codec::{ByteReader, Codec, CodecError};
 
@@ -175,7 +186,7 @@ pub(crate) mod list {
     }
 
     pub(crate) fn decode<T: Codec>(from: &mut ByteReader<'_>) -> Result<Vec<T>, CodecError> {
-        T::decode_all(length(from)?, from)
+        T::decode_all(bounded_length(from, LIST_MAX)?, from)
     }
 }
 
@@ -228,6 +239,10 @@ mod tests {
         let read = |bytes: &[u8]| counts::decode(&mut ByteReader::new(bytes));
         assert!(read(&[2, 5, 1, 2]).is_err(), "the smallest one is 6");
         assert!(read(&[3, 1, 0]).is_err(), "too few");
+        let most = encoded(|to| counts::encode(&[7; 32], to));
+        assert_eq!(read(&most), Ok(alloc::vec![7; 32]));
+        let more = encoded(|to| counts::encode(&[7; 33], to));
+        assert!(read(&more).is_err(), "of more processes than a group has");
         let overflow = [&[2][..], &[0xff; 9], &[1, 0, 1]].concat();
         assert!(read(&overflow).is_err(), "more than 64 bits");
     }
@@ -247,6 +262,10 @@ mod tests {
         let bytes = encoded(|to| list::encode(&[7_u16, 8], to));
         assert_eq!(bytes, [2, 7, 0, 8, 0]);
         assert_eq!(list::decode(&mut ByteReader::new(&bytes)), Ok(alloc::vec![7_u16, 8]));
+        for (length, is_read) in [(LIST_MAX, true), (LIST_MAX + 1, false)] {
+            let bytes = encoded(|to| list::encode(&alloc::vec![7_u8; length], to));
+            assert_eq!(list::decode::<u8>(&mut ByteReader::new(&bytes)).is_ok(), is_read);
+        }
         let long = [0xff, 0xff, 0xff, 0xff, 0xf, 1];
         assert!(numbers::decode::<u64>(&mut ByteReader::new(&long)).is_err());
         assert!(bytes::decode(&mut ByteReader::new(&long)).is_err());
