@@ -161,6 +161,11 @@ pub(crate) const LEAST_SPARE: u64 = 200;
 /// Nanoseconds in which a kilobyte a second is a byte.
 const BYTE_NS: u64 = 1_000_000;
 
+/// How long the load of a link of this rate is measured, at least.
+fn measured_on(link: u64) -> Span {
+    MEASURED.max(Span(MEASURED_BYTES * BYTE_NS / link.max(1)))
+}
+
 /// How much the link of this process has to do, as far as the process sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkLoad {
@@ -179,13 +184,12 @@ pub(crate) struct LinkLoad {
 impl LinkLoad {
     /// A link of this rate, in kilobytes a second, that has nothing to do.
     pub(crate) fn new(link: u64) -> Self {
-        let measured = MEASURED.max(Span(MEASURED_BYTES * BYTE_NS / link.max(1)));
-        Self { link, measured, began: Time::ZERO, bytes: 0, rate: 0 }
+        Self { link, measured: measured_on(link), began: Time::ZERO, bytes: 0, rate: 0 }
     }
 
     /// The link carries so much from now on.
-    pub(crate) const fn set_link(&mut self, link: u64) {
-        self.link = link;
+    pub(crate) fn set_link(&mut self, link: u64) {
+        (self.link, self.measured) = (link, measured_on(link));
     }
 
     /// So many bytes arrived.
@@ -277,8 +281,9 @@ mod tests {
         load.add(at(14_000), 200_000);
         assert_eq!(load.interval(at(15_000), 100), Span::micros(600), "one part in 600");
         assert_eq!(load.interval(at(90_000), 100), Span::micros(3), "it is idle again");
-        // A slow link is measured for longer.
-        let mut load = LinkLoad::new(1000);
+        // A slow link is measured for longer, also one that became slow.
+        let mut load = LinkLoad::new(100_000);
+        load.set_link(1000);
         assert_eq!(load.interval(at(140_000), 100), Span::micros(300), "it is idle");
         for ms in 140..300 {
             load.add(at(ms * 1000), 500);
