@@ -32,6 +32,12 @@ mutant::mutants! {
         NeverHearsRoom = "never-hears-room":
             "A member does not hear that its carrier has room again." breaks [Nuv]
             shown_by "crates/protocols/tests/backlog.rs";
+        RepeatsUnasked = "repeats-unasked":
+            "A member repeats casts to one that enters a view, instead of asking which of them it has." breaks []
+            shown_by "crates/protocols/src/layers/vsync/tests/collector.rs";
+        AcknowledgesOnce = "acknowledges-once":
+            "A member does not acknowledge a message again to all that came twice." breaks []
+            shown_by "crates/protocols/src/layers/vsync/tests/collector.rs";
     }
 }
 
@@ -44,6 +50,8 @@ pub(super) fn broken(mutants: Mutants<FastCastMutant>) -> Option<VsyncMutant> {
         (FastCastMutant::IgnoresBacklog, VsyncMutant::IgnoresBacklog),
         (FastCastMutant::NeverHearsRoom, VsyncMutant::NeverHearsRoom),
         (FastCastMutant::TrustsOne, VsyncMutant::TrustsOne),
+        (FastCastMutant::RepeatsUnasked, VsyncMutant::RepeatsUnasked),
+        (FastCastMutant::AcknowledgesOnce, VsyncMutant::AcknowledgesOnce),
     ];
     of.into_iter().find(|(mutant, _)| mutants.is(*mutant)).map(|(_, broken)| broken)
 }

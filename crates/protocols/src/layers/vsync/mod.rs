@@ -112,7 +112,7 @@ mod tests;
 mod transfer;
 mod view_change;
 
-pub(crate) use casts::STREAM_PART_BYTES;
+pub(crate) use casts::{ACKS_IN_A_RETRY, STREAM_PART_BYTES};
 pub use packet::VsyncPacket;
 pub use settings::{Dissemination, ViewQuorum, VsyncMutant, VsyncSettings};
 
@@ -262,7 +262,7 @@ where
             PacketItem::Leave { view } => self.on_left(from, view),
             PacketItem::Fetch { view, sender, after, upto } => {
                 let request = CutRequest { from, view, sender, after, upto };
-                self.casts.on_fetch(request, &mut self.post);
+                self.casts.on_fetch(&self.group, request, &mut self.post);
             }
             // Where each component decides for itself, nobody decides for all.
             PacketItem::Decide(decision) if !self.group.has_components() => {

@@ -45,8 +45,8 @@ pub(super) enum PacketItem {
     /// In this view the sender has so many casts of each process, and so many messages of the
     /// receiver. `gap`: it has later ones of the receiver, too.
     Ack { view: u64, fit: bool, gap: bool, had: u64, have: Vec<u64> },
-    /// The same for all: messages that it has of each process, none where all of them know, and the processes of which it has
-    /// casts that are not next, a bit each.
+    /// The same for all: `had`, the messages that it has of each process, which is empty where no receiver has an
+    /// unacknowledged message; and the processes of which it has casts that are not next, a bit each.
     AckAll { view: u64, fit: bool, gaps: u32, had: Vec<u64>, have: Vec<u64> },
     /// In this view all members have so many casts of each process, as the member says that gathers acknowledgements.
     HeldByAll { view: u64, held: Vec<u64> },
@@ -160,6 +160,11 @@ impl PacketItem {
             Self::Alive { .. } | Self::Unheard { .. } | Self::Hears { .. } => "alive",
             _ => "view",
         }
+    }
+
+    /// Whether it names a view for its receiver to enter.
+    pub(super) const fn names_view(&self) -> bool {
+        matches!(self, Self::Decide(_) | Self::Install(_))
     }
 
     /// About how many bytes it takes on the wire.

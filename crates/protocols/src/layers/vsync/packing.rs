@@ -1,5 +1,6 @@
 //! The packing of outgoing packets: messages of one round to the same process gather, and leave together.
 
+use super::agreement::ViewDecision;
 use super::packet::PacketItem;
 use super::{Dissemination, VsyncPacket, VsyncSettings};
 use alloc::vec::Vec;
@@ -42,6 +43,27 @@ impl OutgoingPackets {
         self.each[to.index()].push(item);
     }
 
+    /// Adds a decision for a peer, unless the same one leaves for that anyway.
+    pub(super) fn push_decision(&mut self, to: Pid, decision: &ViewDecision) {
+        let is_same = |item: &PacketItem| match item {
+            PacketItem::Decide(other) => other.view.id == decision.view.id,
+            _ => false,
+        };
+        if !self.each[to.index()].iter().any(is_same) {
+            self.push(to, PacketItem::Decide(decision.clone()));
+        }
+    }
+
+    /// Whether a question for casts leaves for a peer.
+    pub(super) fn has_fetch_for(&self, to: Pid) -> bool {
+        self.each[to.index()].iter().any(|item| matches!(item, PacketItem::Fetch { .. }))
+    }
+
+    /// Whether an acknowledgement leaves for a peer alone.
+    pub(super) fn has_ack_for(&self, to: Pid) -> bool {
+        self.each[to.index()].iter().any(|item| matches!(item, PacketItem::Ack { .. }))
+    }
+
     /// Adds a message for all other configured processes as one.
     pub(super) fn push_for_all(&mut self, item: PacketItem) {
         self.bytes += item.size();
@@ -68,17 +90,23 @@ impl OutgoingPackets {
         self.bytes >= self.packet_bytes
     }
 
-    /// Sends everything, as packets of the sender's present life.
+    /// Sends everything, as packets of the sender's present life. A receiver drops casts of a view that it does not know
+    /// yet: so what names a view leaves before messages to the group.
     pub(super) fn flush(&mut self, life: u64, out: &mut Outbox<Messages<VsyncPacket>>) {
         let lane = self.lane;
         let to_all = if self.to_group { Lane::Datagram } else { lane };
+        let to_one = |to: usize, packet| MessageOutput::To(Pid(to as u32), lane, packet);
+        for to in 0..self.each.len() {
+            if self.each[to].iter().any(PacketItem::names_view) {
+                let items = mem::take(&mut self.each[to]);
+                self.pack(items, life, |packet| out.ask(to_one(to, packet)));
+            }
+        }
         let items = mem::take(&mut self.all);
         self.pack(items, life, |packet| out.ask(MessageOutput::Group(Gid(0), to_all, packet)));
         for to in 0..self.each.len() {
             let items = mem::take(&mut self.each[to]);
-            self.pack(items, life, |packet| {
-                out.ask(MessageOutput::To(Pid(to as u32), lane, packet));
-            });
+            self.pack(items, life, |packet| out.ask(to_one(to, packet)));
         }
         self.bytes = 0;
     }

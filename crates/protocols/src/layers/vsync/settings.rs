@@ -92,6 +92,10 @@ pub enum VsyncMutant {
     IgnoresBacklog,
     /// A member does not hear that its carrier has room again.
     NeverHearsRoom,
+    /// Where a member may have missed casts, they are repeated at once, though it answers when it is asked.
+    RepeatsUnasked,
+    /// A message that came twice is not acknowledged again to all.
+    AcknowledgesOnce,
     /// A joiner lets its driver believe any source of a state, whether it continues or not.
     BelievesAnybody,
 }

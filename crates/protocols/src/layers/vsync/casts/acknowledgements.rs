@@ -3,7 +3,7 @@
 
 use super::CastTransport;
 use super::collector::SingleAcks;
-use super::retransmission::PeerChannel;
+use super::retransmission::{PeerChannel, RetryStart};
 use crate::layers::paced::{LinkLoad, PacedSends};
 use crate::layers::vsync::membership::{GroupMembership, ViewPhase};
 use crate::layers::vsync::packet::PacketItem;
@@ -17,7 +17,7 @@ use amcast_core::{Pid, Span, Time};
 const ACK_BYTES: usize = 128;
 
 /// How many acknowledgements leave at least in the time after which casts without one are sent again.
-const ACKS_IN_A_RETRY: u64 = 4;
+pub(crate) const ACKS_IN_A_RETRY: u64 = 4;
 
 /// When acknowledgements leave.
 #[derive(Debug)]
@@ -247,7 +247,7 @@ impl CastTransport {
         channel.on_ack(had, is_behind, has > had_casts, now);
         if first {
             // Packets from before it had entered the view went nowhere.
-            channel.retry_now(now, group.gathers_acks());
+            channel.retry_now(now, RetryStart::of_casts(group));
         }
         if gap && is_behind && channel.fills_hole(has + 1) {
             self.say_again(me, from, has, has + 1, post);

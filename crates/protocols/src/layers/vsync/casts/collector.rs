@@ -18,8 +18,9 @@
 //!
 //! # Loss
 //! A sender does not know which members have its casts before all have. One that waits too long asks all of which it does
-//! not know: they acknowledge at once, and ask for what they miss. A member that misses a cast and has later ones
-//! tells the sender with its next acknowledgement.
+//! not know: they acknowledge at once, and fetch the casts that they miss. It asks at once where casts may have been lost:
+//! a member of which it hears for the first time in a view, and one to which the carrier has a new link (`Up`). A member that
+//! misses a cast and has later ones tells the sender with its next acknowledgement.
 //!
 //! A collector that fails, or whose links are dead, is excluded as any other member; until then nothing is held by all
 //! anyway. Heartbeats acknowledge to all, too.
@@ -185,8 +186,8 @@ impl CastTransport {
         }
     }
 
-    /// A member that has made so many casts asks which of them are here: this one acknowledges, and asks for those that are
-    /// missing.
+    /// A member that has made so many casts asks which of them are here: this one acknowledges at the end of the round, and
+    /// asks for those that are missing before the first one that is here.
     pub(crate) fn on_ask_ack(
         &mut self,
         group: &GroupMembership,
@@ -194,7 +195,10 @@ impl CastTransport {
         number: u64,
         post: &mut OutgoingPackets,
     ) {
-        self.ack_one(group, from, post);
+        // One answer of a round is enough, however often it asked in that.
+        if !post.has_ack_for(from) {
+            self.ack_one(group, from, post);
+        }
         // The acknowledgement that did not arrive there may be missing to the collector, too: once for all that ask now.
         if let Some(to) = group.collector().filter(|&p| p != from && p != group.me()) {
             let interval = self.acks.interval(group.now, group.members.len());
@@ -202,11 +206,13 @@ impl CastTransport {
             self.acks.single.sends.soon(group.now, interval);
         }
         let have = self.log.have(from);
-        // The acknowledgement tells of a gap.
-        if have < number && !self.log.gap(from) {
-            let fetch =
-                PacketItem::Fetch { view: self.log.view, sender: from, after: have, upto: number };
-            post.push(from, fetch);
+        let upto = self.log.first_behind_gap(from).map_or(number, |first| number.min(first - 1));
+        // One question, too.
+        if have < upto && !post.has_fetch_for(from) {
+            post.push(
+                from,
+                PacketItem::Fetch { view: self.log.view, sender: from, after: have, upto },
+            );
         }
     }
 }

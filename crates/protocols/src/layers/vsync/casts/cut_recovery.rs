@@ -96,26 +96,43 @@ impl CastTransport {
         }
     }
 
-    /// Gives casts after `after`, up to `upto`, to a process that misses them.
-    pub(crate) fn on_fetch(&self, request: CutRequest, post: &mut OutgoingPackets) {
+    /// Gives casts after `after`, up to `upto`, to a process that misses them. As long as this member takes part in their
+    /// view they leave as other casts do: within the round, and where the carrier has room. The process asks again.
+    pub(crate) fn on_fetch(
+        &mut self,
+        group: &GroupMembership,
+        request: CutRequest,
+        post: &mut OutgoingPackets,
+    ) {
         let CutRequest { from, view, sender, after, upto } = request;
         if sender.index() >= self.channels.len() {
             return;
         }
-        let casts = match &self.old {
-            Some(old) if old.view == view => old,
-            _ if self.log.view == view => &self.log,
+        let (casts, is_present) = match &self.old {
+            Some(old) if old.view == view => (old, false),
+            _ if self.log.view == view => (&self.log, group.phase == ViewPhase::Active),
             _ => return,
         };
+        let limit = match is_present {
+            true if !group.may_send() => return,
+            true => FETCHED_BYTES.min(self.budget.left()),
+            false => FETCHED_BYTES,
+        };
+        if limit == 0 {
+            return;
+        }
         let (mut bytes, mut is_first) = (0, true);
         for number in after.saturating_add(1).max(casts.first(sender))..=upto {
             let Some(kept) = casts.get(sender, number) else { break };
             bytes += kept.bytes.len();
             // One is given, however large it is.
-            if bytes > FETCHED_BYTES && !is_first {
+            if bytes > limit && !is_first {
                 break;
             }
             is_first = false;
+            if is_present {
+                self.budget.spent += kept.bytes.len();
+            }
             post.push(from, PacketItem::Cast { view, sender, number, kept: kept.clone() });
         }
     }

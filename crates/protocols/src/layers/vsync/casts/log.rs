@@ -176,6 +176,14 @@ impl CastLog {
         log.dropped + log.kept.len() as u64 > log.have
     }
 
+    /// The number of the first cast of `sender` that is here behind a gap, if there is a gap.
+    pub(crate) fn first_behind_gap(&self, sender: Pid) -> Option<u64> {
+        let log = &self.logs[sender.index()];
+        let at =
+            log.kept.iter().skip((log.have - log.dropped) as usize).position(Option::is_some)?;
+        Some(log.have + 1 + at as u64)
+    }
+
     /// Whether one more cast of `sender` fits into the window of what not all have.
     pub(crate) fn room(&self, sender: Pid) -> bool {
         let log = &self.logs[sender.index()];
@@ -399,6 +407,18 @@ mod tests {
 
     fn next(casts: &mut CastLog, majority: u64) -> Option<u8> {
         casts.next(Pid(1), held(majority, 0), u64::MAX).map(|k| k.bytes[0])
+    }
+
+    #[test]
+    fn the_first_cast_behind_a_gap_is_known_as_long_as_there_is_a_gap() {
+        let mut casts = CastLog::new(0, 3, window(8));
+        let mut take = |number| {
+            casts.take(ALL[1], number, kept(Grade::Plain, 1), false);
+            casts.first_behind_gap(ALL[1])
+        };
+        assert_eq!(take(1), None);
+        assert_eq!([take(6), take(4), take(2), take(3)], [Some(6), Some(4), Some(4), Some(6)]);
+        assert_eq!(take(5), None);
     }
 
     #[test]

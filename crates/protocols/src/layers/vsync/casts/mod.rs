@@ -19,7 +19,7 @@ mod parts;
 mod retransmission;
 mod ring;
 
-pub(crate) use acknowledgements::MemberAck;
+pub(crate) use acknowledgements::{ACKS_IN_A_RETRY, MemberAck};
 pub(crate) use cut_recovery::CutRequest;
 pub(crate) use log::{CastLog, HeldCasts, RetainedCast, SendWindow};
 pub(crate) use parts::{CastAssembly, STREAM_PART_BYTES};

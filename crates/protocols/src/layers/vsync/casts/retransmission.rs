@@ -3,6 +3,7 @@
 
 use super::CastTransport;
 use super::ring::LinkMessage;
+use crate::layers::vsync::VsyncMutant;
 use crate::layers::vsync::membership::{GroupMembership, ViewPhase};
 use crate::layers::vsync::packet::PacketItem;
 use crate::layers::vsync::packing::OutgoingPackets;
@@ -45,6 +46,23 @@ pub(super) struct PeerChannel {
     hole: u64,
 }
 
+/// The first transmission to a peer that may have missed casts or messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum RetryStart {
+    /// A question which casts the peer has: most often they are only on the way.
+    Ask,
+    /// The casts or messages themselves.
+    Repeat,
+}
+
+impl RetryStart {
+    /// That of casts: where members answer such a question, it comes first.
+    pub(super) fn of_casts(group: &GroupMembership) -> Self {
+        let asks = group.gathers_acks() && !group.is_broken(VsyncMutant::RepeatsUnasked);
+        if asks { Self::Ask } else { Self::Repeat }
+    }
+}
+
 /// The time of the next retransmission.
 #[derive(Clone, Copy, Debug)]
 struct Retry {
@@ -71,11 +89,10 @@ impl PeerChannel {
         }
     }
 
-    /// Something may be lost: say it again now. Where it answers when it is asked which casts it has, that comes first: most
-    /// often they are only on the way.
-    pub(super) fn retry_now(&mut self, now: Time, answers: bool) {
-        self.casts.hasten(now, answers);
-        self.messages.hasten(now, false);
+    /// Casts or messages to this peer may be lost: messages are sent again now, and casts as `start` says.
+    pub(super) fn retry_now(&mut self, now: Time, start: RetryStart) {
+        self.casts.hasten(now, start);
+        self.messages.hasten(now, RetryStart::Repeat);
     }
 
     /// A cast is on the way to it.
@@ -136,10 +153,14 @@ impl Retry {
         }
     }
 
-    /// Say it again now, as the first time after a transmission or as a later one.
-    fn hasten(&mut self, now: Time, is_first: bool) {
+    /// The next retransmission is due now, if anything is on the way.
+    fn hasten(&mut self, now: Time, start: RetryStart) {
         if self.at.is_some() {
-            (self.at, self.wait) = (Some(now), if is_first { self.first } else { Span::ZERO });
+            let wait = match start {
+                RetryStart::Ask => self.first,
+                RetryStart::Repeat => Span::ZERO,
+            };
+            (self.at, self.wait) = (Some(now), wait);
         }
     }
 
@@ -215,7 +236,7 @@ impl CastTransport {
         // It does not wait until nothing more may be on the way.
         let waits = channel.had + 1 - channel.told >= FLIGHT as u64 / 2;
         let is_next = number == channel.had + 1;
-        if number <= channel.had {
+        if number <= channel.had && !group.is_broken(VsyncMutant::AcknowledgesOnce) {
             // It does not know that this one was here before.
             let channel = &mut self.channels[from.index()];
             channel.told = channel.told.min(number.saturating_sub(1));
@@ -241,7 +262,7 @@ impl CastTransport {
 
     /// Packets in flight to a peer are lost.
     pub(crate) fn retry_now(&mut self, group: &GroupMembership, p: Pid) {
-        self.channels[p.index()].retry_now(group.now, group.gathers_acks());
+        self.channels[p.index()].retry_now(group.now, RetryStart::of_casts(group));
     }
 
     /// Says casts of this process again to a peer: those after `after`, up to `upto`.

@@ -8,7 +8,6 @@ pub(crate) use links::LinkReports;
 pub(crate) use peers::PeerStates;
 
 use super::agreement::ViewDecision;
-use super::packet::PacketItem;
 use super::packing::OutgoingPackets;
 use super::{Dissemination, ViewQuorum, VsyncMutant, VsyncSettings};
 use alloc::collections::BTreeSet;
@@ -387,7 +386,7 @@ impl GroupMembership {
     /// of one is none of the other's.
     pub(crate) fn catch_up(&self, peer: Pid, view: u64, post: &mut OutgoingPackets) {
         if !self.has_components() && view < self.decision.view.id {
-            post.push(peer, PacketItem::Decide(self.decision.clone()));
+            post.push_decision(peer, &self.decision);
         }
     }
 

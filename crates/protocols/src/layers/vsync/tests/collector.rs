@@ -2,15 +2,21 @@
 
 use super::*;
 
-/// Three members that cast stably to their group, with heartbeats that are no help.
-fn gathering() -> ThreeMembers {
-    let mut group = ThreeMembers::of(Grade::Stable, |p| VsyncSettings {
+/// The settings of members that multicast to their group, with heartbeats that are no help.
+fn gathering_settings(p: u32) -> VsyncSettings {
+    VsyncSettings {
         dissemination: Dissemination::Group,
         link: Some(10_000),
         heartbeat: Span::millis(200),
         suspect: Span::secs(2),
+        window: 64,
         ..settings(p)
-    });
+    }
+}
+
+/// Three members of that kind that cast stably.
+fn gathering() -> ThreeMembers {
+    let mut group = ThreeMembers::of(Grade::Stable, gathering_settings);
     group.run(5);
     group
 }
@@ -116,4 +122,161 @@ fn nothing_is_held_by_all_because_another_member_says_so() {
     // The next one is not here yet.
     group.submit(1, 2);
     assert_eq!(group.delivered[1].len(), 1);
+}
+
+impl ThreeMembers {
+    /// A member receives these items of another one, in one packet.
+    fn receive(&mut self, p: u32, from: u32, items: Vec<PacketItem>) {
+        let packet = VsyncPacket { life: 0, items };
+        self.step(p, Input::Medium(messages::MessageInput::From(Pid(from), packet)));
+    }
+
+    /// The items that are on the way from a member to another one, which arrive nowhere.
+    fn lose(&mut self, from: u32, to: u32) -> Vec<PacketItem> {
+        let is_lost = |way: &(Pid, Pid, VsyncPacket)| way.0 == Pid(from) && way.1 == Pid(to);
+        let (lost, way): (Vec<_>, Vec<_>) = self.way.drain(..).partition(is_lost);
+        self.way = way.into();
+        lost.into_iter().flat_map(|(_, _, packet)| packet.items).collect()
+    }
+}
+
+fn count(items: &[PacketItem], name: &str) -> usize {
+    items.iter().filter(|item| named(item) == Some(name)).count()
+}
+
+#[test]
+fn casts_that_were_lost_before_one_that_arrived_are_fetched_together_over_a_new_link() {
+    let mut group = gathering();
+    group.lossy = true;
+    (1..=30).for_each(|seq| group.submit(1, seq));
+    group.carry();
+    group.lossy = false;
+    group.submit(1, 31);
+    group.carry();
+    for p in [0, 2] {
+        group.step(1, Input::Medium(messages::MessageInput::Up(Pid(p))));
+    }
+    let seen = group.watch(1);
+    let all: Vec<MsgId> = (1..=31).map(|seq| MsgId { sender: Pid(1), seq }).collect();
+    assert!(group.delivered.iter().all(|d| *d == all), "{:?}: {seen:?}", group.delivered);
+    let acks = seen.iter().filter(|(.., said)| *said == "ack").count();
+    assert!(acks <= 12, "{acks} acknowledgements: {seen:?}");
+}
+
+#[test]
+fn many_questions_of_a_round_have_one_answer() {
+    let mut group = gathering();
+    let asks = alloc::vec![PacketItem::AskAck { view: 0, number: 5 }; 300];
+    group.receive(2, 1, asks);
+    group.step(2, Input::Wake);
+    let (to_sender, to_collector) = (group.lose(2, 1), group.lose(2, 0));
+    assert_eq!((count(&to_sender, "ack"), count(&to_sender, "fetch")), (1, 1), "{to_sender:?}");
+    assert_eq!((count(&to_collector, "ack"), to_collector.len()), (1, 1), "{to_collector:?}");
+}
+
+#[test]
+fn fetched_casts_of_the_present_view_leave_within_the_round_and_the_room_of_the_carrier() {
+    let mut group = ThreeMembers::of(Grade::Stable, |p| VsyncSettings {
+        lane: Lane::Datagram,
+        ..gathering_settings(p)
+    });
+    group.run(5);
+    let member = &mut group.members[1];
+    (0..8).for_each(|_| {
+        member.casts.cast(&member.group, Grade::Stable, &[7; 1000], &mut member.post);
+    });
+    group.step(1, Input::Wake);
+    group.way.clear();
+    let fetch = PacketItem::Fetch { view: 0, sender: Pid(1), after: 0, upto: 8 };
+    let fetched = |group: &mut ThreeMembers, times: usize| {
+        group.step(1, Input::Wake);
+        group.receive(1, 2, alloc::vec![fetch.clone(); times]);
+        group.step(1, Input::Wake);
+        count(&group.lose(1, 2), "cast")
+    };
+    assert_eq!(fetched(&mut group, 1), 8);
+    assert_eq!(fetched(&mut group, 40), 132, "128 KiB");
+    assert_eq!(fetched(&mut group, 1), 8, "the next round");
+    group.members[1].group.has_room = false;
+    assert_eq!(fetched(&mut group, 1), 0, "the carrier has no room");
+}
+
+/// The items that the sender of a cast sends to a member that enters the view after it.
+fn to_one_that_enters(broken: Option<VsyncMutant>) -> Vec<PacketItem> {
+    let mut group =
+        ThreeMembers::of(Grade::Stable, |p| VsyncSettings { broken, ..gathering_settings(p) });
+    group.way.clear();
+    group.submit(1, 1);
+    group.way.clear();
+    let have = alloc::vec![0; 3];
+    let enters = PacketItem::AckAll { view: 0, fit: true, gaps: 0, had: Vec::new(), have };
+    group.receive(1, 2, alloc::vec![enters]);
+    group.step(1, Input::Wake);
+    group.lose(1, 2)
+}
+
+#[test]
+fn a_member_that_enters_is_asked_which_casts_it_has_and_none_is_repeated_unasked() {
+    let items = to_one_that_enters(None);
+    assert_eq!((count(&items, "ask"), count(&items, "cast")), (1, 0), "{items:?}");
+    // The mutant is seen.
+    let items = to_one_that_enters(Some(VsyncMutant::RepeatsUnasked));
+    assert_eq!(count(&items, "cast"), 1, "{items:?}");
+}
+
+/// The messages of which a member tells all that it has them, in the step in which one comes again.
+fn told_of_a_repeated_message(broken: Option<VsyncMutant>) -> Vec<u64> {
+    let mut group =
+        ThreeMembers::of(Grade::Plain, |p| VsyncSettings { broken, ..gathering_settings(p) });
+    group.run(5);
+    let bytes = alloc::vec![7; 8].into();
+    let message = PacketItem::To { view: 0, number: 1, more: false, bytes };
+    group.receive(2, 1, alloc::vec![message.clone()]);
+    group.now += Span::millis(10);
+    group.step(2, Input::Wake);
+    let lost = group.lose(2, 1);
+    assert!(matches!(lost[..], [PacketItem::Ack { had: 1, .. }]), "{lost:?}");
+    // A heartbeat is due when it comes again.
+    group.now += Span::millis(400);
+    group.receive(2, 1, alloc::vec![message]);
+    group.step(2, Input::Wake);
+    let items = group.lose(2, 1);
+    let had = items.iter().find_map(|item| match item {
+        PacketItem::AckAll { had, .. } => Some(had.clone()),
+        _ => None,
+    });
+    assert_eq!(count(&items, "ack"), 0, "the message to all says it: {items:?}");
+    had.expect("a heartbeat")
+}
+
+#[test]
+fn a_message_that_comes_again_is_acknowledged_again_also_to_all() {
+    assert_eq!(told_of_a_repeated_message(None), [0, 1, 0]);
+    // The mutant is seen.
+    assert_eq!(told_of_a_repeated_message(Some(VsyncMutant::AcknowledgesOnce)), []);
+}
+
+#[test]
+fn a_decision_leaves_once_and_before_casts_of_its_view() {
+    let mut post = OutgoingPackets::new(&gathering_settings(0));
+    let view = View::new(1, alloc::vec![GroupMember { pid: Pid(0), life: 0 }]);
+    let decision = ViewDecision { view, cut: alloc::vec![0; 3] };
+    let kept = casts::RetainedCast { grade: Grade::Plain, more: false, bytes: [7][..].into() };
+    post.push_for_all(PacketItem::Cast { view: 1, sender: Pid(0), number: 1, kept });
+    post.push(Pid(1), PacketItem::Ask { view: 0 });
+    (0..2).for_each(|_| post.push_decision(Pid(2), &decision));
+    let mut out = Outbox::default();
+    post.flush(0, &mut out);
+    let mut outputs = Vec::new();
+    out.take(&mut outputs);
+    let packets = outputs.into_iter().map(|output| match output {
+        Output::Medium(messages::MessageOutput::To(to, _, packet)) => (Some(to), packet.items),
+        Output::Medium(messages::MessageOutput::Group(_, _, packet)) => (None, packet.items),
+        other => panic!("{other:?}"),
+    });
+    let [(first, decisions), (second, _), (third, _)] = &packets.collect::<Vec<_>>()[..] else {
+        panic!("three packets")
+    };
+    assert_eq!([*first, *second, *third], [Some(Pid(2)), None, Some(Pid(1))]);
+    assert_eq!(*decisions, [PacketItem::Decide(decision)]);
 }
