@@ -61,6 +61,8 @@ pub(super) struct FastCastSettings {
     pub(super) packet_bytes: usize,
     /// The rate that a link carries, in kilobytes a second (`B`).
     pub(super) link: u64,
+    /// How far messages with numbers alone are apart at most.
+    pub(super) numbers_apart: Span,
     /// The time over which demand is measured.
     pub(super) demand: Span,
     /// How the present rate of links is judged.
@@ -124,6 +126,13 @@ impl FastCastMember {
         &self.bandwidth
     }
 
+    /// How far messages with numbers alone are apart where so many bytes have just arrived.
+    #[cfg(test)]
+    pub(super) fn numbers_apart_after(&mut self, bytes: usize) -> Span {
+        self.load.add(self.now, bytes);
+        self.numbers_every()
+    }
+
     /// The member that gives numbers: the most senior one (`leader`).
     fn leader(&self) -> Option<Pid> {
         self.view.pids().next()
@@ -133,9 +142,10 @@ impl FastCastMember {
         self.leader() == Some(self.set.me)
     }
 
-    /// The leader's: how far messages with numbers alone are apart in the long run.
+    /// The leader's: how far messages with numbers alone are apart in the long run. As with acknowledgements, nobody is to
+    /// repeat a message whose number follows soon.
     fn numbers_every(&mut self) -> Span {
-        self.load.interval(self.now, NUMBERS_BYTES)
+        self.load.interval(self.now, NUMBERS_BYTES).min(self.set.numbers_apart)
     }
 
     /// The leader's: a cast takes its number, which the leader announces soon.

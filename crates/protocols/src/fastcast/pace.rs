@@ -21,6 +21,9 @@ const BATCHES_LEAST: usize = 8;
 /// An interval with fewer batches is so many times as long, at most.
 const LONGEST: u64 = 8;
 
+/// But not beyond so many times in a row in which no batch left and none waited: their sender has stopped.
+const IDLE_MOST: u32 = 2;
+
 /// Nanoseconds in which a kilobyte a second is a byte.
 const BYTE_NS: u64 = 1_000_000;
 
@@ -56,6 +59,10 @@ pub(super) struct BatchPace {
     /// Bytes that left in it, and batches.
     left: u64,
     batches_left: usize,
+    /// How many of these had left when it was prolonged last.
+    batches_before: usize,
+    /// How often in a row an interval ended, or was prolonged, in which no batch had left and none waited.
+    idle: u32,
     /// Whether a full batch had to wait in it for bandwidth.
     waited: bool,
 }
@@ -71,6 +78,8 @@ impl BatchPace {
             ends: Time::NEVER,
             left: 0,
             batches_left: 0,
+            batches_before: 0,
+            idle: 0,
             waited: false,
         }
     }
@@ -114,9 +123,9 @@ impl BatchPace {
     /// Ends an interval that is over: how the requirement changes, if it does. The `unsent` batches still wait.
     ///
     /// The demand is what left and what still waits, over the time that it took: the interval is longer where an
-    /// increase or a change of views came between, and where there were few batches. A sender that never had to wait, or waits for a moment only, requires
-    /// no more: without contention its batches leave at once. One that requires a quarter more than it uses gives the
-    /// rest back.
+    /// increase or a change of views came between, and where there were few batches, as long as there are any. A sender
+    /// that never had to wait, or waits for a moment only, requires no more: without contention its batches leave at
+    /// once. One that requires a quarter more than it uses gives the rest back.
     pub(super) fn measure(
         &mut self,
         now: Time,
@@ -127,7 +136,10 @@ impl BatchPace {
             return None;
         }
         let passed = now.since(self.began);
-        let is_short = self.batches_left + unsent.batches < BATCHES_LEAST;
+        let is_idle = self.batches_left == self.batches_before && unsent.batches == 0;
+        self.idle = if is_idle { self.idle.saturating_add(1) } else { 0 };
+        self.batches_before = self.batches_left;
+        let is_short = self.batches_left + unsent.batches < BATCHES_LEAST && self.idle < IDLE_MOST;
         if is_short && (required > 0 || self.waited) && passed < self.interval.times(LONGEST) {
             self.ends = now + self.interval;
             return None;
@@ -145,7 +157,7 @@ impl BatchPace {
             () => None,
         };
         (self.began, self.waited) = (now, false);
-        (self.left, self.batches_left) = (0, 0);
+        (self.left, self.batches_left, self.batches_before) = (0, 0, 0);
         self.ends = if bytes == 0 && required == 0 { Time::NEVER } else { now + self.interval };
         change
     }
@@ -229,10 +241,28 @@ mod tests {
         assert_eq!(pace.measure(at(5000), 1000, NONE), Some(DemandChange::Less(575)));
         assert_eq!(pace.measure(at(6000), 425, NONE), None, "nothing may be sent by chance");
         let all = Some(DemandChange::Less(425));
-        assert_eq!(pace.measure(at(5000 + LONGEST * 1000), 425, NONE), all);
-        assert_eq!(pace.measures_at(), at(14_000));
-        assert_eq!(pace.measure(at(14_000), 0, NONE), None);
+        assert_eq!(pace.measure(at(7000), 425, NONE), all, "it has stopped");
+        assert_eq!(pace.measures_at(), at(8000));
+        assert_eq!(pace.measure(at(8000), 0, NONE), None);
         assert_eq!(pace.measures_at(), Time::NEVER, "nothing is measured while nothing is sent");
+    }
+
+    #[test]
+    fn few_batches_are_measured_for_longer_as_long_as_there_are_any() {
+        let mut pace = BatchPace::new(Span::millis(1), LINK);
+        pace.offer(at(0));
+        // A batch in every second interval, which uses little of what is required.
+        for ms in 1..LONGEST {
+            if ms % 2 == 0 {
+                pace.spend(at(ms * 1000 - 500), 100);
+            }
+            assert_eq!(pace.measure(at(ms * 1000), 1000, NONE), None, "{ms}");
+        }
+        // 300 bytes in 8 ms.
+        let less = Some(DemandChange::Less(1000 - 39));
+        assert_eq!(pace.measure(at(LONGEST * 1000), 1000, NONE), less);
+        // Then its sender stops.
+        assert_eq!(pace.measure(at((LONGEST + 1) * 1000), 39, NONE), Some(DemandChange::Less(39)));
     }
 
     #[test]

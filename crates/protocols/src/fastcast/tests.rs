@@ -206,8 +206,8 @@ fn a_sender_whose_batches_wait_gets_bandwidth_uses_it_and_gives_it_back() {
     // All others have reduced what they send: half of the link is for this member, without waiting for deliveries.
     let ahead = [Cast(data([3], 100)), Cast(data([4], 100))];
     assert_eq!(p.hear(2, FastCastMessage::Ack), ahead);
-    // First what it does not need for the last batches, and then the rest.
-    let less = [841, 154].map(|amount| Cast(FastCastMessage::Decrease { amount }));
+    // First what it does not need for the last batches, and the rest when it has sent nothing for two intervals more.
+    let less = [687, 308].map(|amount| Cast(FastCastMessage::Decrease { amount }));
     let rest = (5..=8).map(|seq| Cast(data([seq], 100)));
     assert_eq!(p.run(at_us(20_000)), rest.chain(less).collect::<Vec<_>>());
     assert_eq!(p.member.deadline(), None, "nothing happens any more");
@@ -319,4 +319,21 @@ fn room_is_what_the_window_leaves() {
     let mut waiting = Vec::new();
     p.member.waiting(&mut |msg, _| waiting.push(msg));
     assert_eq!(waiting, [MsgId { sender: Pid(1), seq: 1 }]);
+}
+
+#[test]
+fn numbers_of_a_loaded_link_leave_often_enough_that_nobody_repeats_their_messages() {
+    let mut p = PlayedMember::new(0);
+    // A two hundredth of the link would let one leave in 96 ms.
+    assert_eq!(p.member.numbers_apart_after(1 << 20), played_settings(0).numbers_apart);
+}
+
+#[test]
+fn each_link_has_a_reserve() {
+    for (mbps, share) in [("1", 124), ("8", 995), ("942", 117_162)] {
+        let mut raw = RawConfig { groups: 1, clients: 0, ..RawConfig::default() };
+        raw.set.insert("link_mbps".into(), mbps.into());
+        let config = raw.check(ABOUT.params).expect("a sound configuration");
+        assert_eq!(settings(Pid(0), &config).link, share, "{mbps} Mbit/s");
+    }
 }
