@@ -221,17 +221,21 @@ pub const TARGETS: &[FuzzTarget] = &[
     FuzzTarget { name: "checkpoint", run: amcast_storage::fuzzing::checkpoint, words: NUMBERS },
 ];
 
-/// The first bytes of packets' items, numbers, and counts of lists.
+/// The first bytes of packets' items, numbers, and counts of lists: in one byte, and in two of lists that decide views.
 const ITEMS: &[&str] = &[
     "\u{1}",
     "\u{4}",
+    "\u{7}",
     "\u{9}",
     "\u{d}",
     "\u{15}",
+    "\u{1e}",
+    "\u{1f}",
     "\u{21}",
     "\u{23}",
-    "\u{1}\0",
     "\u{2}\0",
+    "\u{3}\0\u{1}\u{2}",
+    "\u{1}\u{f}",
     "\0\0\0\0\0\0\0\0",
     "\u{3}\0\0\0",
     "\u{7f}\u{7f}\u{7f}\u{7f}",

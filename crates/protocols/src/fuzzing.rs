@@ -33,3 +33,22 @@ fn reads_back<T: Codec>(bytes: &[u8]) {
     assert_eq!(again, bytes[..used], "it does not read back");
     assert!(T::decode(&mut ByteReader::new(&bytes[..used.saturating_sub(1)])).is_err(), "cut off");
 }
+
+/// Whether the bytes are one whole packet of the layer of virtual synchrony.
+pub fn is_packet(bytes: &[u8]) -> bool {
+    is_whole::<VsyncPacket>(bytes)
+}
+
+/// Whether they are one whole message of some ordering protocol.
+pub fn is_message(bytes: &[u8]) -> bool {
+    is_whole::<OrderingMessage>(bytes)
+        || is_whole::<FastCastMessage>(bytes)
+        || is_whole::<LcrMessage>(bytes)
+        || is_whole::<RingPaxosMessage>(bytes)
+        || is_whole::<TotoMessage>(bytes)
+}
+
+fn is_whole<T: Codec>(bytes: &[u8]) -> bool {
+    let mut reader = ByteReader::new(bytes);
+    T::decode(&mut reader).is_ok() && reader.is_empty()
+}
