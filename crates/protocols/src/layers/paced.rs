@@ -281,13 +281,21 @@ mod tests {
         load.add(at(14_000), 200_000);
         assert_eq!(load.interval(at(15_000), 100), Span::micros(600), "one part in 600");
         assert_eq!(load.interval(at(90_000), 100), Span::micros(3), "it is idle again");
-        // A slow link is measured for longer, also one that became slow.
-        let mut load = LinkLoad::new(100_000);
-        load.set_link(1000);
+        // A slow link is measured for longer.
+        let mut load = LinkLoad::new(1000);
         assert_eq!(load.interval(at(140_000), 100), Span::micros(300), "it is idle");
         for ms in 140..300 {
             load.add(at(ms * 1000), 500);
         }
         assert_eq!(load.interval(at(300_000), 100), Span::micros(600), "half of it is used");
+    }
+
+    #[test]
+    fn a_link_that_became_slow_is_measured_for_longer() {
+        let mut load = LinkLoad::new(100_000);
+        load.set_link(1000);
+        load.add(at(140_000), 5_000);
+        // 38 kB/s over 131 ms, and not a thousand over 5 ms.
+        assert_eq!(load.interval(at(147_000), 100), Span(300_000_000 / 962));
     }
 }
