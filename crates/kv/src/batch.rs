@@ -1,11 +1,12 @@
 //! Batches: several commands of one connection in one message, each with an answer of its own.
 //!
-//! The gateway of a client that sends many commands without waiting batches those that go to the same shard: they are
+//! The gateway of a client that sends many commands without waiting batches those that go to the same shards: they are
 //! ordered, replicated and delivered as one message, and executed one after the other at its place. Most of
-//! what a small command costs is its message.
+//! what a small command costs is its message, and that of a command over several shards costs more.
 //!
-//! Only commands that are as good together as alone are [batched](kind): of one key, with a small answer, and of a few
-//! microseconds. One that reads versions (`WATCH`) is not: all changes of a message have one version.
+//! Only commands that are as good together as alone are [batched](kind): of keys that their first arguments are, with a
+//! small answer, and of a few microseconds for each key. One that reads versions (`WATCH`) is not: all changes of a
+//! message have one version.
 
 use super::registry::{self, CommandRunner, CommandSpec, KeyArguments};
 use amcast_core::Outcome;
@@ -26,16 +27,17 @@ const HEAD_BYTES: usize = 1 + LENGTH_BYTES;
 /// Commands of one batch, at most.
 pub const BATCH_MAX: usize = 64;
 
-/// Writes of one key that copy their arguments, which may be long: that is why they do not count as fast.
-const SETTERS: [&str; 3] = ["set", "setex", "psetex"];
+/// Writes that copy their arguments, which may be long: that is why they do not count as fast.
+const SETTERS: [&str; 4] = ["set", "setex", "psetex", "mset"];
 
 impl CommandSpec {
     /// Whether the command may be in a batch.
     fn is_batchable(&self) -> bool {
-        let has_one_key = matches!(self.keys, KeyArguments::Range { first: 1, last: 1, .. });
+        let begins_with_keys =
+            matches!(self.keys, KeyArguments::Range { first: 1, last: 1 | -1, .. });
         let is_quick = self.is("fast") || SETTERS.contains(&self.name);
         let is_bounded = self.work.is_none() && matches!(self.run, CommandRunner::Shards(_));
-        has_one_key && is_quick && is_bounded && !self.writes_and_shows()
+        begins_with_keys && is_quick && is_bounded && !self.writes_and_shows()
     }
 }
 
@@ -241,11 +243,13 @@ mod tests {
             let (number, _) = registry::find(name.as_bytes()).expect("a command");
             kind(number).is_some()
         };
-        for name in ["get", "set", "incr", "hset", "hget", "lpush", "zadd", "expire", "strlen"] {
+        for name in [
+            "get", "set", "incr", "hset", "hget", "lpush", "zadd", "expire", "strlen", "mset", "mget",
+        ] {
             assert!(is_batched(name), "{name}");
         }
         for name in
-            ["exec", "watch", "lpop", "getdel", "getset", "mset", "flushall", "bitop", "lrange"]
+            ["exec", "watch", "lpop", "getdel", "getset", "del", "flushall", "bitop", "lrange"]
         {
             assert!(!is_batched(name), "{name}");
         }

@@ -53,9 +53,10 @@ impl<'a> LookAhead<'a> {
     }
 }
 
-/// Reads what the commands of a batch, which have one key each in one shard, will look for.
+/// Reads what the commands of a batch to one shard, which have one key each for the most part, will look for. Those of
+/// several shards have several keys, and [each](of_command) reads for itself.
 pub(super) fn of_batch(context: &Context<'_>, commands: BatchCommands<'_>) {
-    let store = &*context.stores[0];
+    let [store] = &*context.stores else { return };
     if !store.exceeds_caches() {
         return;
     }

@@ -1,9 +1,9 @@
-//! Batches: commands of one connection that go to the same shard, and that were taken from the input in one go, share a
+//! Batches: commands of one connection that go to the same shards, and that were taken from the input in one go, share a
 //! [message](amcast_kv::batch) and a request.
 //!
 //! A command counts as under way from the moment at which it is added to a batch; the batch is sent when no more commands
-//! can be taken, or before a command that is sent alone. So no command waits for others to come, and the shard executes
-//! the commands in the order of the client. Reads and writes are not mixed: reads are executed at one replica alone, and
+//! can be taken, or before a command that is sent alone. So no command waits for others to come, and a shard executes
+//! the commands that go to it alone in the order of the client. Reads and writes are not mixed: reads are executed at one replica alone, and
 //! a read that is refused for the size of its answer must not have a write of its batch behind it.
 
 use super::super::pipeline::CommandReach;
@@ -12,7 +12,7 @@ use super::order::{RequestPath, UnsentRequest};
 use super::{RedisConnection, UnsentCommand};
 use crate::gateway::backend::Backend;
 use crate::gateway::clock::ClockReading;
-use amcast_core::{Gid, GroupSet};
+use amcast_core::GroupSet;
 use amcast_kv::batch::{self, BATCH_MAX, BatchKind};
 use amcast_kv::size_refusal::SMALL_ANSWER_BYTES;
 use amcast_kv::split_epoch;
@@ -28,7 +28,7 @@ const SPARE_MAX: usize = 4;
 /// A batch whose message is not sent yet.
 struct UnsentBatch {
     request: u64,
-    shard: Gid,
+    dst: GroupSet,
     /// Room for the envelope, the epoch, and the commands.
     message: Vec<u8>,
     commands: usize,
@@ -84,10 +84,10 @@ impl<B: Backend> RedisConnection<B> {
         cx: &mut Context<'_>,
         now: ClockReading,
     ) -> Option<UnsentCommand> {
-        let Some(shard) = pending.dst.lowest().filter(|_| self.admits(&pending)) else {
+        if !self.admits(&pending) {
             return Some(pending);
-        };
-        let at = self.batches.unsent.iter().position(|batch| batch.shard == shard);
+        }
+        let at = self.batches.unsent.iter().position(|batch| batch.dst == pending.dst);
         let at = match at {
             Some(at) if self.fits(&self.batches.unsent[at], kind) => Some(at),
             Some(_) if !self.send_batches(cx, now) => return Some(pending),
@@ -102,7 +102,7 @@ impl<B: Backend> RedisConnection<B> {
                 batch.commands += 1;
                 batch.request
             }
-            None => self.begin_batch(shard, kind),
+            None => self.begin_batch(pending.dst, kind),
         };
         let UnsentCommand { dst, keys, read_only, then, call, .. } = pending;
         // Each read of a batch may be refused for the size of its answer.
@@ -114,7 +114,7 @@ impl<B: Backend> RedisConnection<B> {
         None
     }
 
-    /// Whether the next command, which goes to the same shard, may be added to this batch. The answers to its reads are
+    /// Whether the next command, which goes to the same shards, may be added to this batch. The answers to its reads are
     /// small together: more than are expected to be so would be refused.
     fn fits(&self, batch: &UnsentBatch, kind: BatchKind) -> bool {
         let most = BATCH_BYTES_MAX.min(self.shared.config.message_bytes_max);
@@ -126,12 +126,12 @@ impl<B: Backend> RedisConnection<B> {
     }
 
     /// Begins a batch with the encoded command; its request.
-    fn begin_batch(&mut self, shard: Gid, kind: BatchKind) -> u64 {
+    fn begin_batch(&mut self, dst: GroupSet, kind: BatchKind) -> u64 {
         let mut message = self.batches.spare.pop().unwrap_or_default();
         std::mem::swap(&mut message, &mut self.next.body);
         self.last_request += 1;
         let request = self.last_request;
-        self.batches.unsent.push(UnsentBatch { request, shard, message, commands: 1, kind });
+        self.batches.unsent.push(UnsentBatch { request, dst, message, commands: 1, kind });
         request
     }
 
@@ -161,7 +161,7 @@ impl<B: Backend> RedisConnection<B> {
         for batch in &mut unsent {
             let request = UnsentRequest {
                 number: batch.request,
-                dst: GroupSet::one(batch.shard),
+                dst: batch.dst,
                 read_only: batch.kind == BatchKind::Reads,
                 small_answer: true,
                 path: RequestPath::Ordered,

@@ -65,7 +65,7 @@ impl<B: Backend> RedisConnection<B> {
                 return self.add_to_batch(pending, kind, cx, now);
             }
         }
-        // The shard executes the commands of the batches before this one.
+        // Shards execute the commands of the batches before this one.
         if !self.send_batches(cx, now) {
             return Some(pending);
         }
@@ -219,7 +219,7 @@ impl<B: Backend> RedisConnection<B> {
         let can = dst.len() == 1 && self.shared.backend.reads_apart();
         let apart = read_only && shown && !sequential && can;
         let may_answer_much = !large && command.may_answer_much(args);
-        let is_alone = large || here || apart || !shown || dst.len() > 1 || keys.is_none();
+        let is_alone = large || here || apart || !shown || keys.is_none();
         let kind = batch::kind(call.number).filter(|_| read_only || !may_answer_much);
         let batch = kind.filter(|_| !is_alone);
         let turn = None;
