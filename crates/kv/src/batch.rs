@@ -244,7 +244,8 @@ mod tests {
             kind(number).is_some()
         };
         for name in [
-            "get", "set", "incr", "hset", "hget", "lpush", "zadd", "expire", "strlen", "mset", "mget",
+            "get", "set", "incr", "hset", "hget", "lpush", "zadd", "expire", "strlen", "mset",
+            "mget",
         ] {
             assert!(is_batched(name), "{name}");
         }

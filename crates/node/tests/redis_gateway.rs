@@ -622,7 +622,8 @@ fn a_refusal_that_holds_no_command_is_an_error_and_ends_no_connection() {
     let gateway = garbling(&given);
     let mut client = connect(&gateway);
     // Each is a message of its own: such commands are not batched.
-    let answers = pipeline(&mut client, &(0..6).map(|n| format!("MSETNX a {n}")).collect::<Vec<_>>());
+    let answers =
+        pipeline(&mut client, &(0..6).map(|n| format!("MSETNX a {n}")).collect::<Vec<_>>());
     let errors = answers.iter().filter(|answer| answer.starts_with("-ERR")).count();
     assert_eq!((errors, &answers[4..]), (4, &["+OK".to_string(), "+OK".to_string()][..]));
     let is_clear = |answer: &&String| answer.contains("bytes that are no command");

@@ -1,10 +1,11 @@
 //! The bounds of a connection hold for commands that are batched, too.
 
 use super::support::{
-    ask, bounded, bytes_until_cut_off, connect, done, is_cut_off, line, rest, wait_until_gone,
+    ask, bounded, bytes_until_cut_off, config, connect, done, is_cut_off, line, rest, serve_shards,
+    wait_until_gone,
 };
-use amcast_core::{GroupSet, Outcome};
-use amcast_kv::{batch, split_epoch};
+use amcast_core::{Gid, GroupSet, Outcome};
+use amcast_kv::{Partitions, batch, destinations, registry, split_epoch};
 use amcast_node::gateway::{Backend, BackendAnswers, BackendBusy, CommandFailure, OnBackendAnswer};
 use amcast_smr::Envelope;
 use std::io::{BufReader, ErrorKind, Read, Write};
@@ -20,6 +21,7 @@ const BATCHED: [&str; 4] = ["INCR a", "GET a", "SET a 1", "APPEND a x"];
 #[derive(Clone)]
 struct BatchedMessage {
     token: u64,
+    dst: GroupSet,
     commands: usize,
 }
 
@@ -59,9 +61,9 @@ impl Backend for BatchWithheld {
         assert!(self.answers.set(answers).is_ok());
     }
 
-    fn submit(&self, _: GroupSet, message: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy> {
+    fn submit(&self, dst: GroupSet, message: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy> {
         let args = split_epoch(&message[Envelope::BYTES..]).1;
-        let message = BatchedMessage { token, commands: batch::commands(args).count() };
+        let message = BatchedMessage { token, dst, commands: batch::commands(args).count() };
         let answer_bytes = match *self.mood.lock().unwrap() {
             BackendMood::Busy => {
                 self.has_refused.store(true, Ordering::SeqCst);
@@ -302,4 +304,44 @@ fn a_client_whose_batch_finds_no_room_is_held_back_and_loses_nothing() {
     assert_eq!(messages.iter().map(|message| message.commands).sum::<usize>(), count);
     let largest = messages.iter().map(|message| message.commands).max();
     assert!(largest.is_some_and(|most| (2..=batch::BATCH_MAX).contains(&most)), "{largest:?}");
+}
+
+/// Some keys of a shard of three.
+fn keys_of(shard: u8) -> impl Iterator<Item = String> {
+    let map = Partitions::by_slot(3);
+    let get = registry::lookup(b"GET").unwrap();
+    (0..).map(|n| format!("key{n}")).filter(move |key| {
+        destinations(get, &[b"GET", key.as_bytes()], &map).unwrap() == GroupSet::one(Gid(shard))
+    })
+}
+
+#[test]
+fn commands_over_the_same_shards_are_batched_and_wait_for_a_key_that_is_under_way() {
+    let _limit = amcast_test_policy::time_limit();
+    let backend = Arc::new(BatchWithheld::default());
+    let gateway = serve_shards(config(), backend.clone(), 3);
+    backend.is_now(BackendMood::Withholds);
+    let mut keys = [0, 1, 2].map(keys_of);
+    let mut mset = |shards: &[usize]| {
+        let pairs: Vec<String> =
+            shards.iter().map(|shard| format!("{} 1", keys[*shard].next().unwrap())).collect();
+        format!("MSET {}\r\n", pairs.join(" "))
+    };
+    let first = mset(&[0, 1]);
+    // The last one shares its keys with the first, and shards keep no order of commands of several.
+    let text = [&first[..], &mset(&[1, 0]), &mset(&[0, 2]), &mset(&[0, 1]), &first].concat();
+    let mut stream = connect(&gateway);
+    stream.write_all(text.as_bytes()).unwrap();
+    let messages = backend.await_commands(4);
+    let (two, others) = (GroupSet::first(2), GroupSet::one(Gid(0)).with(Gid(2)));
+    let seen: Vec<_> = messages.iter().map(|message| (message.dst, message.commands)).collect();
+    assert_eq!(seen, [(two, 3), (others, 1)]);
+    messages.iter().for_each(|message| backend.answer(message, 1));
+    let last = backend.await_commands(5).pop().unwrap();
+    assert_eq!((last.dst, last.commands), (two, 1));
+    backend.answer(&last, 1);
+    let mut reader = BufReader::new(stream);
+    for _ in 0..5 {
+        assert_eq!((line(&mut reader), line(&mut reader)), ("$1".into(), "x".into()));
+    }
 }
