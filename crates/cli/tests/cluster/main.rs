@@ -12,6 +12,7 @@ mod interrupted;
 mod large_answers;
 mod large_commands;
 mod late;
+mod listened;
 mod operating;
 mod partitions;
 mod replaced;
