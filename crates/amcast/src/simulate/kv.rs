@@ -69,19 +69,19 @@ impl KvWorkload {
         Call { args, ..Call::new(dst, body, read_only, op) }
     }
 
-    /// A batch of commands, as a gateway makes of those of a pipeline; a transaction where the map sends them to
-    /// several shards.
+    /// A batch of commands, as a gateway makes of those of a pipeline; a transaction where the map does not send all of
+    /// them to the same shards.
     fn batch(&self, commands: &[&[&str]]) -> Call {
         let mut calls = commands.iter().map(|args| self.call(args));
         let first = calls.next().expect("a command at least");
         let mut body = first.body;
         let from = body.len() - split_epoch(&body).1.len();
-        let mut is_one = first.dst.len() == 1;
+        let mut go_together = true;
         for call in calls {
-            is_one &= call.dst == first.dst;
+            go_together &= call.dst == first.dst;
             batch::push(&mut body, from, split_epoch(&call.body).1);
         }
-        if !is_one {
+        if !go_together {
             let mut args = vec!["EXEC".to_string(), "0".to_string(), commands.len().to_string()];
             for command in commands {
                 args.push(command.len().to_string());
@@ -98,11 +98,15 @@ impl KvWorkload {
 
     /// Commands on two keys that only read, or only write.
     fn pipeline(&self, (one, other): (&str, &str), counter: &str, value: &str) -> Call {
-        match value.as_bytes().last().is_some_and(|last| last % 4 == 0) {
-            true => self.batch(&[&["GET", one], &["STRLEN", other], &["GET", counter]]),
-            false => {
-                self.batch(&[&["SET", one, value], &["INCR", counter], &["APPEND", other, "y"]])
-            }
+        match value.as_bytes().last().map(|last| last % 8) {
+            Some(0) => self.batch(&[&["GET", one], &["STRLEN", other], &["GET", counter]]),
+            Some(4) => self.batch(&[&["MGET", one, other], &["MGET", other, one]]),
+            Some(1) => self.batch(&[
+                &["MSET", one, value, other, value],
+                &["MSET", other, "y", one, value],
+                &["MSET", one, "z", other, "z"],
+            ]),
+            _ => self.batch(&[&["SET", one, value], &["INCR", counter], &["APPEND", other, "y"]]),
         }
     }
 

@@ -82,11 +82,11 @@ impl SimulatedStore {
         (rest, last): (&[u8], &[u8]),
         answer: &mut Vec<u8>,
     ) -> Outcome {
+        let mut lost: Vec<_> = parts.iter().map(|_| self.part()).collect();
         let outcome = self.inner.apply(at, parts, rest, answer);
         if batch::answers(answer).is_some() {
-            let mut lost = self.part();
             batch::put_answer(answer, |answer| {
-                self.inner.apply(at, &mut [&mut lost], last, answer)
+                self.inner.apply(at, &mut lost.iter_mut().collect::<Vec<_>>(), last, answer)
             });
         }
         outcome
