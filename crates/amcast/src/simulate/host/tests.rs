@@ -47,7 +47,7 @@ const FULL_NODES: [(&str, u64); 6] = [
     ("bb-rcast-urcast", 0),
     ("bb-rcast-urcast", 6),
     ("fastcast", 0),
-    ("fastcast", 6),
+    ("fastcast", 18),
     ("lcr", 1),
     ("lcr", 5),
 ];
