@@ -35,7 +35,8 @@ impl CommandSpec {
     fn is_batchable(&self) -> bool {
         let begins_with_keys =
             matches!(self.keys, KeyArguments::Range { first: 1, last: 1 | -1, .. });
-        let is_quick = self.is("fast") || SETTERS.contains(&self.name);
+        // UNLINK frees what its keys hold in its place, which may be much.
+        let is_quick = self.is("fast") && self.name != "unlink" || SETTERS.contains(&self.name);
         let is_bounded = self.work.is_none() && matches!(self.run, CommandRunner::Shards(_));
         begins_with_keys && is_quick && is_bounded && !self.writes_and_shows()
     }
@@ -249,9 +250,10 @@ mod tests {
         ] {
             assert!(is_batched(name), "{name}");
         }
-        for name in
-            ["exec", "watch", "lpop", "getdel", "getset", "del", "flushall", "bitop", "lrange"]
-        {
+        for name in [
+            "exec", "watch", "lpop", "getdel", "getset", "del", "unlink", "flushall", "bitop",
+            "lrange",
+        ] {
             assert!(!is_batched(name), "{name}");
         }
     }

@@ -345,3 +345,27 @@ fn commands_over_the_same_shards_are_batched_and_wait_for_a_key_that_is_under_wa
         assert_eq!((line(&mut reader), line(&mut reader)), ("$1".into(), "x".into()));
     }
 }
+
+#[test]
+fn a_batch_holds_other_clients_up_for_a_few_hundred_keys_at_most() {
+    let _limit = amcast_test_policy::time_limit();
+    let backend = Arc::new(BatchWithheld::default());
+    let gateway = serve_shards(config(), backend.clone(), 3);
+    backend.is_now(BackendMood::Withholds);
+    let mut keys = keys_of(0);
+    let mut mset = || {
+        let pairs: Vec<String> = keys.by_ref().take(60).map(|key| format!("{key} 1")).collect();
+        format!("MSET {}\r\n", pairs.join(" "))
+    };
+    let text: String = (0..5).map(|_| mset()).collect();
+    let mut stream = connect(&gateway);
+    stream.write_all(text.as_bytes()).unwrap();
+    let messages = backend.await_commands(5);
+    let commands: Vec<_> = messages.iter().map(|message| message.commands).collect();
+    assert_eq!(commands, [4, 1], "240 keys, and the 60 that are too many");
+    messages.iter().for_each(|message| backend.answer(message, 1));
+    let mut reader = BufReader::new(stream);
+    for _ in 0..5 {
+        assert_eq!((line(&mut reader), line(&mut reader)), ("$1".into(), "x".into()));
+    }
+}

@@ -25,6 +25,9 @@ const BATCH_BYTES_MAX: usize = 16 << 10;
 /// Buffers that stay with a connection while commands are under way; otherwise one does.
 const SPARE_MAX: usize = 4;
 
+/// Keys of the commands of one batch, at most, unless the first has more: other commands of the shards wait meanwhile.
+const BATCH_KEYS_MAX: usize = 256;
+
 /// A batch whose message is not sent yet.
 struct UnsentBatch {
     request: u64,
@@ -32,6 +35,8 @@ struct UnsentBatch {
     /// Room for the envelope, the epoch, and the commands.
     message: Vec<u8>,
     commands: usize,
+    /// Of all commands.
+    keys: usize,
     kind: BatchKind,
 }
 
@@ -70,6 +75,11 @@ impl UnsentBatches {
     }
 }
 
+/// The keys of a command.
+fn keys_of(pending: &UnsentCommand) -> usize {
+    pending.keys.as_ref().map_or(1, Vec::len)
+}
+
 /// The encoded arguments of a message begin here.
 fn args_at(message: &[u8]) -> usize {
     message.len() - split_epoch(&message[Envelope::BYTES..]).1.len()
@@ -89,7 +99,7 @@ impl<B: Backend> RedisConnection<B> {
         }
         let at = self.batches.unsent.iter().position(|batch| batch.dst == pending.dst);
         let at = match at {
-            Some(at) if self.fits(&self.batches.unsent[at], kind) => Some(at),
+            Some(at) if self.fits(&self.batches.unsent[at], kind, keys_of(&pending)) => Some(at),
             Some(_) if !self.send_batches(cx, now) => return Some(pending),
             _ => None,
         };
@@ -100,9 +110,10 @@ impl<B: Backend> RedisConnection<B> {
                 let from = args_at(&self.next.body);
                 batch::push(&mut batch.message, from, &self.next.body[from..]);
                 batch.commands += 1;
+                batch.keys += keys_of(&pending);
                 batch.request
             }
-            None => self.begin_batch(pending.dst, kind),
+            None => self.begin_batch(&pending, kind),
         };
         let UnsentCommand { dst, keys, read_only, then, call, .. } = pending;
         // Each read of a batch may be refused for the size of its answer.
@@ -116,22 +127,24 @@ impl<B: Backend> RedisConnection<B> {
 
     /// Whether the next command, which goes to the same shards, may be added to this batch. The answers to its reads are
     /// small together: more than are expected to be so would be refused.
-    fn fits(&self, batch: &UnsentBatch, kind: BatchKind) -> bool {
+    fn fits(&self, batch: &UnsentBatch, kind: BatchKind, keys: usize) -> bool {
         let most = BATCH_BYTES_MAX.min(self.shared.config.message_bytes_max);
         let answers = (batch.commands + 1) * self.expected.guess;
         batch.kind == kind
             && batch.commands < BATCH_MAX
+            && batch.keys + keys <= BATCH_KEYS_MAX
             && batch.message.len() + self.next.body.len() <= most
             && (kind != BatchKind::Reads || answers <= SMALL_ANSWER_BYTES)
     }
 
     /// Begins a batch with the encoded command; its request.
-    fn begin_batch(&mut self, dst: GroupSet, kind: BatchKind) -> u64 {
+    fn begin_batch(&mut self, pending: &UnsentCommand, kind: BatchKind) -> u64 {
         let mut message = self.batches.spare.pop().unwrap_or_default();
         std::mem::swap(&mut message, &mut self.next.body);
         self.last_request += 1;
         let request = self.last_request;
-        self.batches.unsent.push(UnsentBatch { request, dst, message, commands: 1, kind });
+        let (dst, keys) = (pending.dst, keys_of(pending));
+        self.batches.unsent.push(UnsentBatch { request, dst, message, commands: 1, keys, kind });
         request
     }
 
