@@ -58,7 +58,8 @@ use amcast_core::rng::Rng;
 use amcast_core::{Gid, GroupSet, MsgId, Outcome};
 use amcast_smr::digest::Slice;
 use amcast_smr::machine::{
-    Access, Corrupt, ExecutionPoint, MachinePart, Refusal, ShardPosition, ShardedMachine, Use,
+    Access, Corrupt, ExecutionPoint, Growth, MachinePart, Refusal, ShardPosition, ShardedMachine,
+    Use,
 };
 use amcast_smr::stream::{Piece, StreamReader};
 use data::{Data, DataKind};
@@ -294,9 +295,13 @@ impl ShardedMachine for Kv {
         access.whole = !by_key;
     }
 
-    fn growth(&self, command: &[u8]) -> u64 {
+    fn growth(&self, command: &[u8]) -> Growth {
+        // Whether there is memory is decided for each command of a batch.
         let commands = batch::commands(split_epoch(command).1);
-        commands.fold(0, |sum, command| sum.saturating_add(budget::growth(command)))
+        commands.fold(Growth::default(), |before, command| {
+            let most = before.most.saturating_add(budget::growth(command));
+            Growth { most, before_decision: before.most }
+        })
     }
 
     fn is_short(&self, command: &[u8]) -> bool {

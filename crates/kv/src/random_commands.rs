@@ -262,7 +262,7 @@ impl FuzzedShards {
         let mut command = Vec::new();
         encode_epoch(self.stores[0].map().epoch(), &mut command);
         encode_args(&args, &mut command);
-        let shard = self.kv.growth(&command);
+        let shard = self.kv.growth(&command).most;
         let (dst, now) = (GroupSet::first(SHARDS), Stamp { wall_ms: 1_000_000, host_ms: 1 });
         let place = |shard| ShardPosition { shard, position: self.position, now };
         let places: Vec<ShardPosition> = dst.iter().map(place).collect();

@@ -9,7 +9,9 @@ use crate::{LogShard, Logs};
 use amcast_core::{GroupSet, Outcome};
 use amcast_kv::{Kv, Store};
 use amcast_smr::digest::Slice;
-use amcast_smr::machine::{Access, Corrupt, ExecutionPoint, MachinePart, Refusal, ShardedMachine};
+use amcast_smr::machine::{
+    Access, Corrupt, ExecutionPoint, Growth, MachinePart, Refusal, ShardedMachine,
+};
 use amcast_smr::stream::{Piece, StreamReader};
 use core::ops::Range;
 
@@ -91,8 +93,11 @@ impl ShardedMachine for StoreAndLog {
         }
     }
 
-    fn growth(&self, command: &[u8]) -> u64 {
-        if Self::is_of_log(command) { 0 } else { self.store.growth(command) }
+    fn growth(&self, command: &[u8]) -> Growth {
+        match Self::is_of_log(command) {
+            true => Growth::default(),
+            false => self.store.growth(command),
+        }
     }
 
     fn is_short(&self, command: &[u8]) -> bool {

@@ -60,8 +60,27 @@ pub struct ExecutionPoint<'a> {
     pub places: &'a [ShardPosition],
     /// The shards in which all commands in front of it have run and none behind it, so that their
     /// [memory](MachinePart::memory) is the same on all replicas. In any other destination there is
-    /// room for all commands in front of it.
+    /// room for all commands in front of it, and for what it does itself
+    /// [before it decides](Growth::before_decision) whether there is room.
     pub exact: GroupSet,
+}
+
+/// How many bytes more each shard's items may take for a command.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Growth {
+    /// In all, at most; [`ANY_GROWTH`] if that is not known, and [`NEW_BUDGET`] where it changes how many they may take.
+    pub most: u64,
+    /// Of these, what may come before the machine decides for the last time whether there is memory: none where it
+    /// decides once, before anything else, and those of all commands but the last where it decides on each command of
+    /// a batch.
+    pub before_decision: u64,
+}
+
+impl Growth {
+    /// Of a command on which the machine decides once.
+    pub const fn decided_once(most: u64) -> Self {
+        Self { most, before_decision: 0 }
+    }
 }
 
 /// More than any machine's memory: the growth of a command whose growth is not known.
@@ -134,11 +153,10 @@ pub trait ShardedMachine: Send + Sync + 'static {
         answer: &mut Vec<u8>,
     ) -> Outcome;
 
-    /// How many bytes more each shard's items may take for `command`, at most; [`ANY_GROWTH`] if that is not known, and
-    /// [`NEW_BUDGET`] where it changes how many they may take. A command for which it is 0 must not be refused for
-    /// lack of memory.
-    fn growth(&self, _command: &[u8]) -> u64 {
-        0
+    /// How much memory `command` may take. A command that may [take](Growth::most) none must not be refused for lack of
+    /// memory.
+    fn growth(&self, _command: &[u8]) -> Growth {
+        Growth::default()
     }
 
     /// Whether `command` is answered within a moment for any contents of the shards: it reads few

@@ -6,11 +6,14 @@ use super::super::budget::may_grow;
 use super::super::registry;
 use super::super::size_refusal::{self, SMALL_ANSWER_BYTES};
 use super::super::{
-    Kv, batch, decode_args, encode_args, encode_epoch, encode_whole_epoch, set_small_answer,
+    Kv, SlotMap, batch, decode_args, encode_args, encode_epoch, encode_whole_epoch,
+    set_small_answer,
 };
+use super::{SHARDS, TestNode, batch_cast, cast};
 use amcast_core::rng::Rng;
 use amcast_core::{Gid, GroupSet, Outcome};
-use amcast_smr::machine::{Access, MachinePart, ShardedMachine};
+use amcast_smr::machine::{Access, Growth, MachinePart, ShardedMachine};
+use amcast_smr::{Executor, Limits};
 
 /// A batch of the commands, of which only small answers are wanted if `only_small`.
 fn batch_of(lines: &[String], only_small: bool) -> Vec<u8> {
@@ -111,6 +114,70 @@ fn commands_of_a_batch_answer_and_change_what_they_do_alone() {
 #[test]
 fn a_shard_that_reads_ahead_does_the_same() {
     compare_with_alone(12, 100, 5_000);
+}
+
+/// A command over the shards 0 and 1, of which `keys` are.
+fn over_two_shards(rng: &mut Rng, keys: &[Vec<String>; 2]) -> String {
+    let mut key = |of: usize| &keys[of][rng.below(keys[of].len() as u64) as usize];
+    let [a, b, c] = [0, 1, 1].map(|of| key(of).clone());
+    let word = "v".repeat(1 + rng.below(20) as usize);
+    match rng.below(6) {
+        0 | 1 => format!("MSET {a} {word} {b} {} {c} {word}", rng.below(9)),
+        2 => format!("MGET {b} {a} {c}"),
+        3 => format!("EXISTS {a} {b} {a}"),
+        4 => format!("TOUCH {c} {a} {b}"),
+        _ => format!("MGET {a} {b} none{{{a}}}"),
+    }
+}
+
+#[test]
+fn commands_over_several_shards_answer_and_change_in_a_batch_what_they_do_alone() {
+    let _limit = amcast_test_policy::time_limit();
+    let map = SlotMap::new(SHARDS);
+    let of_shard = |shard: u8| -> Vec<String> {
+        let all = (0..).map(|i| format!("k{i}"));
+        all.filter(|key| map.of_key(key.as_bytes()) == Gid(shard)).take(4).collect()
+    };
+    let keys = [0, 1].map(of_shard);
+    let mut refused = 0;
+    for seed in 0..40 {
+        let mut rng = Rng::new(seed);
+        // Half of the nodes have too little memory, in one shard or in both.
+        let kv = || Kv::new(SHARDS, 1).with_maxmemory(if seed % 2 == 0 { 0 } else { 1_200 });
+        let node = || TestNode {
+            executor: Executor::new(kv(), SHARDS, Limits::default()),
+            next: [1; SHARDS],
+            answers: Vec::new(),
+        };
+        let (mut alone, mut together) = (node(), node());
+        for seq in 1..40 {
+            let first = "MSET".to_owned() + &format!(" {} 1 {} 2", keys[0][0], keys[1][0]);
+            let mut commands = vec![first];
+            commands.extend((0..rng.below(20)).map(|_| over_two_shards(&mut rng, &keys)));
+            let expected: Vec<String> = (0..)
+                .zip(&commands)
+                .map(|(i, line)| alone.run(&cast(100 * seq + i, 100 * seq + i, seq, line)))
+                .collect();
+            refused += expected.iter().filter(|answer| answer.starts_with("-OOM ")).count();
+            let answer = together.run(&batch_cast(seq, seq, seq, &commands));
+            let got = match commands.len() {
+                1 => vec![answer],
+                // All bytes of lengths are below 128, since the answers are short.
+                _ => batch::answers(answer.as_bytes())
+                    .expect("answers of a batch")
+                    .map(|(_, bytes)| String::from_utf8_lossy(bytes).into_owned())
+                    .collect(),
+            };
+            assert_eq!(got, expected, "seed {seed}: {commands:?}");
+        }
+        for key in keys.iter().flatten() {
+            let line = format!("GET {key}");
+            let [one, other] = [&mut alone, &mut together]
+                .map(|node| node.run(&cast(9_000_000 + seed, 9_000_000 + seed, 60, &line)));
+            assert_eq!(one, other, "{key}");
+        }
+    }
+    assert!(refused > 1_000, "{refused}");
 }
 
 #[test]
@@ -226,8 +293,11 @@ fn a_batch_conflicts_grows_and_expires_as_all_of_its_commands() {
     };
     let expected: Vec<_> = alone.iter().flat_map(|message| access(message)).collect();
     assert_eq!((access(&message), expected.len()), (expected, 3));
-    let growth = alone.iter().map(|message| kv.growth(message)).sum::<u64>();
-    assert_eq!(kv.growth(&message), growth);
+    let growths: Vec<Growth> = alone.iter().map(|message| kv.growth(message)).collect();
+    assert!(growths.iter().all(|growth| growth.before_decision == 0));
+    let most: u64 = growths.iter().map(|growth| growth.most).sum();
+    let before_decision = most - growths[2].most;
+    assert_eq!(kv.growth(&message), Growth { most, before_decision });
     let mut one = SingleShard::over(kv);
     one.run("SET b v PX 500");
     let sees = |from, to| one.kv.sees_expiry(&one.store, &message, from..to);

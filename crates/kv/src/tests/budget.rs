@@ -174,9 +174,16 @@ fn all_refuse_the_same(seed: u64, budget_changes: bool) {
                         _ => format!("EXEC 0 2 2 AMCAST.MAXMEMORY {bytes} 3 SET {a} 1"),
                     }
                 }
+                // Batches, whose own commands take the room that the later ones need.
+                15 => format!("SET {a} 1\nSET {a} {}\nAPPEND {a} 1\nINCR {a}", "b".repeat(900)),
+                16 => {
+                    let long = "m".repeat(rng.below(900) as usize);
+                    format!("MSET {a} {long} {b} 1\nMSET {b} {long} {a} 2\nMSET {b} 3 {a} {long}")
+                }
                 _ => format!("STRLEN {a}"),
             };
-            cast(seq, seq, seq * 3, &text)
+            let lines: Vec<String> = text.split('\n').map(str::to_string).collect();
+            batch_cast(seq, seq, seq * 3, &lines)
         })
         .collect();
     let (mut first, answers) = shuffled(&casts, 1, (false, 0));

@@ -57,6 +57,17 @@ fn sent_at(stamp: Stamp, seq: u64, request: u64, text: &str) -> TestCast {
     TestCast { id: MsgId { sender: Pid(9), seq }, dst, payload }
 }
 
+/// The same of several commands that go to the same shards, as a batch. It is a read if the first one is.
+fn batch_cast(seq: u64, request: u64, now_ms: u64, lines: &[String]) -> TestCast {
+    let mut all = cast(seq, request, now_ms, &lines[0]);
+    for line in &lines[1..] {
+        let one = cast(seq, request, now_ms, line);
+        assert_eq!(one.dst, all.dst, "{line}");
+        crate::batch::push(&mut all.payload, Envelope::BYTES, &one.payload[Envelope::BYTES..]);
+    }
+    all
+}
+
 /// A node, and the answers that it gave.
 struct TestNode {
     executor: Executor<Kv>,

@@ -3,6 +3,7 @@
 //! delivers each shard's stream at another pace.
 
 use super::*;
+use crate::batch;
 use crate::partitions::is_refusal;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -48,47 +49,82 @@ impl MoveWorld {
 
     /// Has a command executed, as often as it is refused; its answer.
     fn call(&mut self, gateway: usize, args: &[&str]) -> String {
+        String::from_utf8_lossy(&self.execute(gateway, &[args])).into_owned()
+    }
+
+    /// The same of commands that go to the same shards: several are a batch.
+    fn execute(&mut self, gateway: usize, commands: &[&[&str]]) -> Vec<u8> {
+        let commands: Vec<Vec<&[u8]>> =
+            commands.iter().map(|args| args.iter().map(|a| a.as_bytes()).collect()).collect();
+        let specs: Vec<_> =
+            commands.iter().map(|args| registry::lookup(args[0]).expect("a known one")).collect();
+        let mut body = Vec::new();
+        encode_args(&commands[0], &mut body);
+        for args in &commands[1..] {
+            let mut bytes = Vec::new();
+            encode_args(args, &mut bytes);
+            batch::push(&mut body, 0, &bytes);
+        }
         loop {
-            self.seq += 1;
-            let Sender { map, learned } = &mut self.gateways[gateway];
-            let words: Vec<&[u8]> = args.iter().map(|a| a.as_bytes()).collect();
-            let command = registry::lookup(words[0]).expect("a known command");
-            let mut dst = destinations(command, &words, map).expect("proper arguments");
+            let map = self.gateways[gateway].map.clone();
+            let to = |at: usize| destinations(specs[at], &commands[at], &map).expect("proper");
+            let mut dst = to(0);
+            assert!((1..commands.len()).all(|at| to(at) == dst), "a batch has one destination");
             if dst.is_empty() {
                 dst = GroupSet::one(Gid(0));
             }
-            let stamp = Stamp { wall_ms: self.seq, host_ms: self.seq };
-            let (request, read_only) = (self.seq, !command.writes());
-            let session = gateway as u64 + 1;
-            let mut payload = Vec::new();
-            Envelope { session, request, open_from: request, stamp, read_only }
-                .encode(&mut payload);
-            crate::encode_epoch(map.epoch(), &mut payload);
-            encode_args(&words, &mut payload);
-            let cast = TestCast { id: MsgId { sender: Pid(9), seq: self.seq }, dst, payload };
-            let mut answer = Vec::new();
-            for shard in dst.iter() {
-                let at = self.node.next[shard.index()];
-                self.node.next[shard.index()] += 1;
-                let TestCast { id, payload, .. } = &cast;
-                let executor = &mut self.node.executor;
-                let taken = executor.deliver(shard, at, *id, dst, payload, &mut |a| {
-                    answer = a.bytes.to_vec();
-                });
-                assert_eq!(taken, Ok(DeliveryResult::Taken));
-            }
-            self.node.answers.push((self.seq, String::from_utf8_lossy(&answer).into_owned()));
-            self.casts.push(cast);
+            let read_only = specs.iter().all(|command| !command.writes());
+            let answer = self.order(gateway, dst, read_only, &body);
             let Some((later, bytes)) = Partitions::of_refusal(&answer) else {
                 assert!(!answer.is_empty() && !is_refusal(&answer));
-                return String::from_utf8_lossy(&answer).into_owned();
+                return answer;
             };
-            let mut again = Vec::new();
-            assert!(decode_args(bytes, &mut again).is_some() && again == words);
+            assert_eq!(bytes, body, "it comes back whole");
             assert!(later.epoch() > map.epoch(), "who is refused learns something");
+            let Sender { map, learned } = &mut self.gateways[gateway];
             (*map, *learned) = (later, *learned + 1);
             self.refused += 1;
         }
+    }
+
+    /// Delivers what a gateway sends to these shards; its answer, or refusal.
+    fn order(&mut self, gateway: usize, dst: GroupSet, read_only: bool, body: &[u8]) -> Vec<u8> {
+        self.seq += 1;
+        let stamp = Stamp { wall_ms: self.seq, host_ms: self.seq };
+        let (request, session) = (self.seq, gateway as u64 + 1);
+        let mut payload = Vec::new();
+        Envelope { session, request, open_from: request, stamp, read_only }.encode(&mut payload);
+        crate::encode_epoch(self.gateways[gateway].map.epoch(), &mut payload);
+        payload.extend_from_slice(body);
+        let cast = TestCast { id: MsgId { sender: Pid(9), seq: self.seq }, dst, payload };
+        let mut answer = Vec::new();
+        for shard in dst.iter() {
+            let at = self.node.next[shard.index()];
+            self.node.next[shard.index()] += 1;
+            let TestCast { id, payload, .. } = &cast;
+            let executor = &mut self.node.executor;
+            let taken = executor.deliver(shard, at, *id, dst, payload, &mut |a| {
+                answer = a.bytes.to_vec();
+            });
+            assert_eq!(taken, Ok(DeliveryResult::Taken));
+        }
+        self.node.answers.push((self.seq, String::from_utf8_lossy(&answer).into_owned()));
+        self.casts.push(cast);
+        answer
+    }
+
+    /// A batch over the shards of two keys.
+    fn batch(&mut self, gateway: usize, [a, b]: [&str; 2]) {
+        let value = self.seq.to_string();
+        let before = [a, b].iter().filter(|key| self.model.contains_key(**key)).count();
+        self.model.extend([a, b].map(|key| (key.to_owned(), value.clone())));
+        let commands: [&[&str]; 3] =
+            [&["EXISTS", a, b], &["MSET", a, &value, b, &value], &["MGET", a, b]];
+        let answer = self.execute(gateway, &commands);
+        let of_each = batch::answers(&answer).expect("answers of a batch");
+        let got: Vec<_> = of_each.map(|(_, bytes)| String::from_utf8_lossy(bytes)).collect();
+        let both = format!("${}\r\n{value}\r\n", value.len()).repeat(2);
+        assert_eq!(got, [format!(":{before}\r\n"), "+OK\r\n".into(), format!("*2\r\n{both}")]);
     }
 
     /// A random command for clients, whose answer the model knows.
@@ -98,7 +134,8 @@ impl MoveWorld {
         let bulk = |v: Option<&String>| {
             v.map_or("_\r\n".to_owned(), |v| format!("${}\r\n{v}\r\n", v.len()))
         };
-        let (args, expected): (Vec<&str>, String) = match rng.below(8) {
+        let (args, expected): (Vec<&str>, String) = match rng.below(9) {
+            8 => return self.batch(gateway, [&a, &b]),
             0 | 1 => {
                 self.model.insert(a.clone(), value.clone());
                 (vec!["SET", &a, &value], "+OK\r\n".into())

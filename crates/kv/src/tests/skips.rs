@@ -5,7 +5,7 @@ use amcast_core::SkipDecision;
 use amcast_smr::envelope::ClockReport;
 use amcast_smr::executor::SkipStatus;
 use amcast_smr::executor::inspection::dump_state;
-use amcast_smr::machine::{Access, Corrupt, ExecutionPoint, Refusal, ShardedMachine};
+use amcast_smr::machine::{Access, Corrupt, ExecutionPoint, Growth, Refusal, ShardedMachine};
 use amcast_smr::parts::{Assembly, CommandPart};
 use amcast_smr::{ExecutedCommand, ExecutionObserver, StateHead};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,7 +33,7 @@ impl ShardedMachine for PoisonedStore {
         self.0.access(command, dst, access);
     }
 
-    fn growth(&self, command: &[u8]) -> u64 {
+    fn growth(&self, command: &[u8]) -> Growth {
         assert!(!command.ends_with(b"touched poison"), "it cannot even be looked at");
         self.0.growth(command)
     }

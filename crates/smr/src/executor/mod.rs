@@ -81,7 +81,9 @@ pub use snapshot::ExecutorState;
 
 use crate::digest::{DigestReport, SLICE_BYTES, is_point};
 use crate::envelope::{ClockReport, Envelope, Stamp};
-use crate::machine::{ANY_GROWTH, Access, MachinePart, NEW_BUDGET, ShardPosition, ShardedMachine};
+use crate::machine::{
+    ANY_GROWTH, Access, Growth, MachinePart, NEW_BUDGET, ShardPosition, ShardedMachine,
+};
 use crate::parts::{Assembly, CommandPart, header};
 use amcast_core::{Gid, GroupSet, MsgId, Outcome, Pid};
 use clocks::{ClockReports, bound};
@@ -598,15 +600,15 @@ impl<M: ShardedMachine> Executor<M> {
         let doing = (self.heads.len(), ExecutedCommand { id, dst, place, command });
         let witness = self.witness.clone();
         observer::tell(witness.as_deref().filter(|_| looked_at.is_some()), doing, || {
-            let growth = match looked_at {
-                _ if envelope.read_only || is_skipped => 0,
+            let Growth { most: growth, before_decision } = match looked_at {
+                _ if envelope.read_only || is_skipped => Growth::default(),
                 Some(body) => self.machine.growth(body),
-                None => ANY_GROWTH,
+                None => Growth::decided_once(ANY_GROWTH),
             };
-            // No command behind it has run. If there is room for all in front of it, it may run
-            // before them, no matter which of them have run.
+            // No command behind it has run. If there is room for all in front of it, and for what it does before it
+            // asks for room again, it may run before them, no matter which of them have run.
             let is_unknown = !is_known && !is_skipped;
-            let exact = is_unknown || growth > 0 && !self.has_room(place.shard);
+            let exact = is_unknown || growth > 0 && !self.has_room(place.shard, before_decision);
             let arrival = Arrival { place, before, admission, growth, exact };
             let machine = &*self.machine;
             self.lanes.enter((id, dst), arrival, payload, |access| {
@@ -647,15 +649,15 @@ impl<M: ShardedMachine> Executor<M> {
     }
 
     /// Whether the items of `shard` are surely within its budget once all commands have run that had their turn there
-    /// or wait.
-    fn has_room(&self, shard: Gid) -> bool {
+    /// or wait, and have grown by `more` bytes.
+    fn has_room(&self, shard: Gid, more: u64) -> bool {
         // A command that runs meanwhile may count twice, but never not at all, because of this
         // order of reads.
         let running = match &self.engine {
             Engine::Here(_) => 0,
             Engine::Pool(pool) => pool.growth(shard),
         };
-        let growth = running + self.lanes.growth(shard);
+        let growth = running + self.lanes.growth(shard) + u128::from(more);
         let ShardFigures { used_bytes, budget_bytes, .. } = self.holds(shard);
         match budget_bytes {
             // There may be one by then.
@@ -746,7 +748,7 @@ impl<M: ShardedMachine> Executor<M> {
             Engine::Pool(pool) => {
                 let command = Envelope::decode(payload.bytes());
                 let body = command.filter(|(envelope, _)| !envelope.read_only && !is_skipped);
-                let growth = body.map_or(0, |(_, body)| self.machine.growth(body));
+                let growth = body.map_or(0, |(_, body)| self.machine.growth(body).most);
                 let payload = payload.share();
                 let task = AdmittedCommand { id, dst, judged, progress, sweep, growth, payload };
                 pool.run(task, places);

@@ -449,7 +449,7 @@ impl<M: ShardedMachine> ExecutorState<M> {
             let body = body.filter(|_| !is_large && !is_skipped);
             let growth = match body {
                 _ if envelope.read_only || is_skipped => 0,
-                Some(body) => machine.growth(body),
+                Some(body) => machine.growth(body).most,
                 None => ANY_GROWTH,
             };
             let is_lowest = w.dst.lowest() == Some(place.shard);

@@ -9,7 +9,7 @@ use amcast_kv::{
 };
 use amcast_log::{Logs, NODE_BYTES};
 use amcast_log::{StoreAndLog, StoreAndLogShard};
-use amcast_smr::machine::{Access, ExecutionPoint, Refusal, ShardedMachine};
+use amcast_smr::machine::{Access, ExecutionPoint, Growth, Refusal, ShardedMachine};
 use std::ops::Range;
 
 /// Keys that one command of a move looks at: few, so that moves are under way for long.
@@ -129,7 +129,7 @@ impl ShardedMachine for SimulatedStore {
         }
     }
 
-    fn growth(&self, command: &[u8]) -> u64 {
+    fn growth(&self, command: &[u8]) -> Growth {
         self.inner.growth(command)
     }
 
