@@ -123,16 +123,16 @@ impl Pipeline {
         let at = self.open.partition_point(|open| *open <= request);
         self.open.insert(at, request);
         let at = self.held.partition_point(|held| held.request <= request);
+        let hold = |key| KeyHold { request, dst, key, writes, refusable };
         match reach.few_keys() {
-            None => self.held.insert(at, KeyHold { request, dst, key: None, writes, refusable }),
-            Some(keys) => {
-                let hold = |key: &u64| KeyHold { request, dst, key: Some(*key), writes, refusable };
-                for (i, key) in keys.iter().enumerate() {
-                    self.held.insert(at + i, hold(key));
-                }
-            }
+            None => self.held.push_back(hold(None)),
+            Some(keys) => self.held.extend(keys.iter().map(|key| hold(Some(*key)))),
         }
+        // Behind those of later requests they all go to their place at a time.
         let more = self.held.len() - before;
+        if at < before {
+            self.held.make_contiguous()[at..].rotate_right(more);
+        }
         self.writes += if writes { more } else { 0 };
         self.refusable += if refusable { more } else { 0 };
     }
@@ -192,6 +192,34 @@ mod tests {
             assert!(p.held.iter().map(|held| (held.request, held.key)).eq(expected));
             assert!(p.open.iter().eq(open.iter().map(|(request, _)| request)));
             assert_eq!((p.len(), p.first_open()), (open.len(), open.first().map(|(r, _)| *r)));
+        }
+    }
+
+    #[test]
+    fn commands_that_join_an_earlier_request_hold_their_keys_until_its_answer() {
+        let mut rng = Rng::new(11);
+        let (mut p, mut expected) = (Pipeline::default(), Vec::new());
+        for request in 1..=20 {
+            p.sent(request, &reach(&[0, 1], &[request], true));
+            expected.push((request, vec![request]));
+        }
+        for key in 100..400 {
+            let keys: Vec<u64> = (0..rng.below(5)).map(|n| key * 10 + n).collect();
+            let at = rng.below(expected.len() as u64) as usize;
+            p.sent(expected[at].0, &reach(&[0, 1], &keys, true));
+            expected[at].1.extend(keys);
+            if key % 20 == 0 {
+                let (request, _) = expected.remove(at);
+                assert!(p.answered(request) > 1);
+                // Some that are left in front make room that later ones wrap into.
+                let (request, keys) = (500 + key, vec![key]);
+                p.sent(request, &reach(&[0, 1], &keys, true));
+                expected.push((request, keys));
+            }
+            let holds = expected.iter().flat_map(|(request, keys)| {
+                keys.iter().map(|key| (*request, Some(*key))).collect::<Vec<_>>()
+            });
+            assert!(p.held.iter().map(|held| (held.request, held.key)).eq(holds));
         }
     }
 
