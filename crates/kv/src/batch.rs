@@ -31,14 +31,18 @@ pub const BATCH_MAX: usize = 64;
 const SETTERS: [&str; 4] = ["set", "setex", "psetex", "mset"];
 
 impl CommandSpec {
-    /// Whether the command may be in a batch.
+    /// Whether a replica executes the command in a batch: more than [gateways batch](kind), since batches of gateways of all
+    /// versions are in logs, and replicas of all versions are to do the same with them.
+    pub(crate) fn runs_in_batch(&self) -> bool {
+        let has_keys = matches!(self.keys, KeyArguments::Range { first: 1, last: 1 | -1, .. });
+        has_keys && self.work.is_none() && matches!(self.run, CommandRunner::Shards(_))
+    }
+
+    /// Whether a gateway may put the command into a batch.
     fn is_batchable(&self) -> bool {
-        let begins_with_keys =
-            matches!(self.keys, KeyArguments::Range { first: 1, last: 1 | -1, .. });
         // UNLINK frees what its keys hold in its place, which may be much.
         let is_quick = self.is("fast") && self.name != "unlink" || SETTERS.contains(&self.name);
-        let is_bounded = self.work.is_none() && matches!(self.run, CommandRunner::Shards(_));
-        begins_with_keys && is_quick && is_bounded && !self.writes_and_shows()
+        self.runs_in_batch() && is_quick && !self.writes_and_shows()
     }
 }
 

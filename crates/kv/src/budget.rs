@@ -29,6 +29,9 @@ pub(crate) const GROWTH_BYTES_MAX: u64 = 128 << 20;
 /// The overhead of an argument in the state beside its bytes: as a key, or as a member.
 const ARG_BYTES: u64 = 200;
 
+/// Bytes of the digits of a sum of floats, which may be many more than those of its summands, at most.
+const FLOAT_BYTES: u64 = 5_000;
+
 /// Bytes of a counter of different elements.
 const COUNTER_BYTES: u64 = 16 << 10;
 
@@ -87,6 +90,8 @@ fn growth_of(command: &CommandSpec, bytes: u64) -> u64 {
         // Keys that move between shards may be large.
         partitions::MOVE | "rename" | "renamenx" => ANY_GROWTH,
         name if asks_for_much(name) => GROWTH_BYTES_MAX,
+        // The mark of a key that does not exist takes more than an argument.
+        "watch" => bytes.saturating_mul(2),
         _ if denies(Some(command)) => bytes,
         _ => 0,
     }
@@ -113,6 +118,8 @@ fn asks_for_much(name: &str) -> bool {
             | "lmove"
             | "rpoplpush"
             | "smove"
+            | "incrbyfloat"
+            | "hincrbyfloat"
     ) || name.ends_with("store")
 }
 
@@ -287,6 +294,11 @@ impl<'a> GrowthForecast<'a> {
                 self.grow(c, args[1], COUNTER_BYTES + args[1].len() as u64);
             }
             "pfdebug" => self.grow(c, args[2], COUNTER_BYTES + args[2].len() as u64),
+            "incrbyfloat" | "hincrbyfloat" => {
+                let bytes = written(args).saturating_add(FLOAT_BYTES);
+                self.count(bytes);
+                self.take_over(c, args[1], bytes);
+            }
             name if name.ends_with("store") || name == "sort" => self.store(c, name, args),
             _ => {
                 let bytes = written(args);

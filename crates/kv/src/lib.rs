@@ -280,9 +280,10 @@ impl ShardedMachine for Kv {
     /// knows a later map may find its keys in any of its shards.
     fn access(&self, command: &[u8], dst: GroupSet, access: &mut Access) {
         let (epoch, commands) = split_epoch(command);
-        let mut by_key = true;
+        let (mut by_key, mut changes) = (true, false);
         each_command(commands, |command, args| {
             let write = command.writes();
+            changes |= write;
             by_key &= key_hashes(command, args, &mut |key| {
                 let hash = self.seed.hash(key);
                 let shards = match epoch {
@@ -292,7 +293,8 @@ impl ShardedMachine for Kv {
                 access.uses.extend(shards.iter().map(|shard| Use { shard, key: hash, write }));
             });
         });
-        access.whole = !by_key;
+        // One that touches no key may wait with a copy of itself: they take their turns in order all the same.
+        access.whole = !by_key || changes && access.uses.is_empty();
     }
 
     fn growth(&self, command: &[u8]) -> Growth {
@@ -499,10 +501,9 @@ fn run_batch(
         batch::put_answer(answer, |answer| {
             let left = most.map(|most| most.saturating_sub(answer.len() - start));
             args.clear();
-            let found =
-                decode_args(command, &mut args).and_then(|()| registry::find(args.first()?));
-            match found.filter(|(number, _)| batch::kind(*number).is_some()) {
-                Some((_, found)) => {
+            let found = decode_args(command, &mut args).and_then(|()| lookup(args.first()?));
+            match found.filter(|found| found.runs_in_batch()) {
+                Some(found) => {
                     let decoded = DecodedCommand { spec: Some(found), bytes: command, args: &args };
                     run_one(context, &decoded, exact, left, answer)
                 }

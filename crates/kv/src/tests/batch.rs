@@ -279,6 +279,14 @@ fn nothing_else_is_executed_in_a_batch() {
 }
 
 #[test]
+fn what_gateways_of_other_versions_batched_is_executed() {
+    let mut one = SingleShard::new();
+    let got = answers(&mut one, &lines(&["SET k v", "UNLINK k", "GET k"]));
+    let got: Vec<_> = got.iter().map(|(_, bytes)| &bytes[..]).collect();
+    assert_eq!(got, [&b"+OK\r\n"[..], b":1\r\n", b"_\r\n"]);
+}
+
+#[test]
 fn a_batch_conflicts_grows_and_expires_as_all_of_its_commands() {
     let kv = Kv::new(1, 7);
     let commands = lines(&["GET a", "SET b value", "INCR c"]);

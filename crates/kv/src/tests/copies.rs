@@ -5,6 +5,7 @@ use amcast_smr::executor::inspection::{self, ExecutorMutant};
 
 use super::*;
 use amcast_smr::envelope::ClockReport;
+use amcast_smr::machine::{Access, ShardedMachine};
 use std::collections::VecDeque;
 
 const HOUR_MS: u64 = 3_600_000;
@@ -353,4 +354,13 @@ fn executors_that_judge_stamps_wrongly_are_found() {
         let found = inspection::with(mutant, || (0..200).any(|seed| !is_right(seed)));
         assert!(found, "{mutant:?} passes");
     }
+}
+
+#[test]
+fn copies_of_a_change_without_keys_do_not_pass_each_other() {
+    let mut access = Access::default();
+    let mut command = Vec::new();
+    encode_args(&[b"EXEC", b"0", b"1", b"2", b"OBJECT", b"HELP"], &mut command);
+    Kv::new(SHARDS, 1).access(&command, GroupSet::one(Gid(0)), &mut access);
+    assert!(access.whole && access.uses.is_empty());
 }

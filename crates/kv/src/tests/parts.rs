@@ -1,6 +1,7 @@
 //! Commands that come in parts, against the same commands that come whole: on nodes that deliver their shards'
 //! streams at different paces, with workers, and started again from their state between any two messages.
 
+use super::budget::OOM;
 use super::pool::probe;
 use super::snapshot::any;
 use super::*;
@@ -245,6 +246,33 @@ fn agrees(seed: u64, workers: usize) -> Result<usize, String> {
     match probe(&mut node) == end {
         true => Ok(order.parts.iter().filter(|c| Assembly::decode(&c.payload).is_some()).count()),
         false => Err("another state".to_string()),
+    }
+}
+
+#[test]
+fn a_budget_that_comes_in_parts_holds_for_what_is_behind_it_on_all_replicas() {
+    let _limit = amcast_test_policy::time_limit();
+    let (x, y, map) = (key(0), key(1), Partitions::by_slot(SHARDS));
+    let split = SplitCommand::of("EXEC 0 1 2 AMCAST.MAXMEMORY 600", &map, (7, 1), 16);
+    let set = |key: &str, seq, value: &str| cast(seq, seq, 4, &format!("SET {key} {value}"));
+    let mut casts = vec![set(&x, 1, &"v".repeat(900)), set(&y, 2, &"v".repeat(900))];
+    casts.extend((0..split.count()).map(|i| split.part(3 + i, i, 4)));
+    let next = 3 + split.count();
+    casts.extend([split.assembly(next, 4), set(&x, next + 1, "1"), set(&y, next + 2, "1")]);
+    for seed in 0..40 {
+        let (mut rng, mut node, mut at) = (Rng::new(seed), TestNode::new(), [0; SHARDS]);
+        while at.iter().any(|i| *i < casts.len()) {
+            let shard = rng.below(SHARDS as u64) as u8;
+            let from = at[usize::from(shard)];
+            let found = (from..casts.len()).find(|i| casts[*i].dst.contains(Gid(shard)));
+            at[usize::from(shard)] = found.map_or(casts.len(), |i| i + 1);
+            if let Some(i) = found {
+                node.deliver(shard, &casts[i]).unwrap();
+            }
+        }
+        let answer = |seq| node.answers.iter().find(|(of, _)| *of == seq).map(|(_, a)| a.as_str());
+        let expected = ["*1\r\n+OK\r\n", OOM, OOM].map(Some);
+        assert_eq!([next, next + 1, next + 2].map(answer), expected, "seed {seed}");
     }
 }
 

@@ -81,9 +81,7 @@ pub use snapshot::ExecutorState;
 
 use crate::digest::{DigestReport, SLICE_BYTES, is_point};
 use crate::envelope::{ClockReport, Envelope, Stamp};
-use crate::machine::{
-    ANY_GROWTH, Access, Growth, MachinePart, NEW_BUDGET, ShardPosition, ShardedMachine,
-};
+use crate::machine::{Access, Growth, MachinePart, NEW_BUDGET, ShardPosition, ShardedMachine};
 use crate::parts::{Assembly, CommandPart, header};
 use amcast_core::{Gid, GroupSet, MsgId, Outcome, Pid};
 use clocks::{ClockReports, bound};
@@ -603,7 +601,8 @@ impl<M: ShardedMachine> Executor<M> {
             let Growth { most: growth, before_decision } = match looked_at {
                 _ if envelope.read_only || is_skipped => Growth::default(),
                 Some(body) => self.machine.growth(body),
-                None => Growth::decided_once(ANY_GROWTH),
+                // It may be anything, also a transaction that changes the budget.
+                None => Growth::decided_once(NEW_BUDGET),
             };
             // No command behind it has run. If there is room for all in front of it, and for what it does before it
             // asks for room again, it may run before them, no matter which of them have run.
@@ -657,13 +656,12 @@ impl<M: ShardedMachine> Executor<M> {
             Engine::Here(_) => 0,
             Engine::Pool(pool) => pool.growth(shard),
         };
+        let more = if mutant::is(ExecutorMutant::CountsNoneOfBatch) { 0 } else { more };
         let growth = running + self.lanes.growth(shard) + u128::from(more);
         let ShardFigures { used_bytes, budget_bytes, .. } = self.holds(shard);
-        match budget_bytes {
-            // There may be one by then.
-            0 => growth < u128::from(NEW_BUDGET),
-            _ => u128::from(used_bytes) + growth <= u128::from(budget_bytes),
-        }
+        // There may be another budget by then.
+        growth < u128::from(NEW_BUDGET)
+            && (budget_bytes == 0 || u128::from(used_bytes) + growth <= u128::from(budget_bytes))
     }
 
     /// Notes a delivery; in the command's lowest shard, where its session is kept, also the inputs of the decision on

@@ -26,6 +26,8 @@ pub enum ExecutorMutant {
     AgesByLeaps,
     /// A session is forgotten before copies of a message that was ahead of time are old.
     ForgetsAhead,
+    /// Of a batch only what commands in front of it take is counted, and not what its own first commands take.
+    CountsNoneOfBatch,
 }
 
 #[cfg(not(feature = "inspection"))]

@@ -25,7 +25,7 @@ use super::waiting::{Arrival, ShardLanes, WaitingEntry};
 use super::{Engine, Executor, Limits, Payload, ShardHead, access_of};
 use crate::envelope::{Envelope, Stamp};
 use crate::hash::Keyed;
-use crate::machine::{ANY_GROWTH, Corrupt, ShardPosition, ShardedMachine};
+use crate::machine::{Corrupt, NEW_BUDGET, ShardPosition, ShardedMachine};
 use crate::parts::header;
 use crate::stream::{Piece, StreamProgress, StreamReader, follows, next};
 use amcast_core::limits::{COMMAND_BYTES_MAX, PAYLOAD_BYTES_MAX, REPLICAS_MAX};
@@ -444,13 +444,13 @@ impl<M: ShardedMachine> ExecutorState<M> {
             let exact = w.exact.contains(place.shard);
             // A skipped command touches no keys, and is not even decoded.
             let is_skipped = self.skipped.contains_key(&w.id);
-            // One that was put together from parts counts as all of its shards, and as any growth.
+            // One that was put together from parts counts as all of its shards, and as any growth or change of it.
             let is_large = w.payload.len() > PAYLOAD_BYTES_MAX;
             let body = body.filter(|_| !is_large && !is_skipped);
             let growth = match body {
                 _ if envelope.read_only || is_skipped => 0,
                 Some(body) => machine.growth(body).most,
-                None => ANY_GROWTH,
+                None => NEW_BUDGET,
             };
             let is_lowest = w.dst.lowest() == Some(place.shard);
             let payload = match is_large && is_lowest {
