@@ -318,8 +318,10 @@ impl TramClient {
             if looks || self.lanes[i].free(&ring) < u64::from(ring.lines / 2) {
                 self.look(i, view, out);
             }
-            let holder = holder_of(&self.trees, group, epoch);
-            self.lanes[i].post(&ring, (hm, holder), out);
+            if self.lanes[i].has_to_post() {
+                let holder = holder_of(&self.trees, group, epoch);
+                self.lanes[i].post(&ring, (hm, holder), out);
+            }
         }
         // Behind that: a replica that started anew gets again what is there before more is written.
         if self.send_stale(view, out) {
@@ -394,6 +396,11 @@ impl GroupLane {
         let busy = |r: &BufferProgress| if r.done < r.posted { r.done } else { u64::MAX };
         let held = self.replicas.iter().map(busy).min().unwrap_or(u64::MAX).min(self.taken);
         u64::from(ring.lines) - (self.head - held)
+    }
+
+    /// Whether some record, or the fence, is not posted to some replica.
+    fn has_to_post(&self) -> bool {
+        self.fenced || self.replicas.iter().any(|r| r.posted < self.head)
     }
 
     // [TRAM 1:4-6] the same lines to every replica, in one or two writes each.
@@ -482,8 +489,8 @@ impl Protocol for TramClient {
     }
 
     fn deadline(&self) -> Option<(Time, WakeReason)> {
-        let behind = |l: &GroupLane| l.replicas.iter().any(|r| r.posted < l.head);
-        if self.lanes.iter().any(behind) {
+        let is_behind = |l: &GroupLane| l.replicas.iter().any(|r| r.posted < l.head);
+        if self.lanes.iter().any(is_behind) {
             return Some((Time::ZERO, WakeReason::Flush));
         }
         let owed = self.trees.is_some() || self.lanes.iter().any(|l| !l.open.is_empty());

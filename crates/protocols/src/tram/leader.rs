@@ -64,6 +64,9 @@ pub(crate) struct Leader {
     pub(crate) clock: u64,
     /// Where the tree may change: the one at the end of its log.
     pub(crate) trees: Option<alloc::boxed::Box<OverlayAtEnd>>,
+    /// The log before this position was posted to each follower whose log is open, with a control line of the term; none
+    /// after a follower was taken in.
+    posted: Option<u64>,
 }
 
 /// A follower as its leader sees it.
@@ -162,6 +165,7 @@ impl Leader {
             full: false,
             clock,
             trees,
+            posted: None,
         }
     }
 
@@ -175,9 +179,10 @@ impl Leader {
     /// needed. Nobody waits for it but they, and each time costs a line and an answer for each of
     /// them: it is published now and then, or when there is a need.
     fn tells(&self, now: Time, lap: u64) -> bool {
-        let news = self.shown != Some((self.tail, self.commit));
-        let short = self.used(self.log.tail()) > lap / 2;
-        news && (short || self.hurried() || now.since(self.shown_at) >= LULL)
+        self.shown != Some((self.tail, self.commit))
+            && (now.since(self.shown_at) >= LULL
+                || self.hurried()
+                || self.used(self.log.tail()) > lap / 2)
     }
 
     /// Whether someone waits to hear of entries that the followers do not know to be decided.
@@ -272,6 +277,7 @@ impl TramReplica {
                     Some(FollowerLog::begin_term((to, ring), epoch, tail, silently, out));
                 follower.posted = tail;
                 (follower.stale, follower.safe) = (follower.flying, tail);
+                leader.posted = None;
             }
         }
     }
@@ -324,10 +330,12 @@ impl TramReplica {
     // [TRAM 2:10-13] find messages in the buffers, each source in its turn.
     fn pull(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         let count = self.buffers.sources.len();
-        let first = self.leader().turn;
-        self.leader().turn = (first + 1) % count;
-        for i in 0..count {
-            let source = (first + i) % count;
+        let after = |source| if source + 1 < count { source + 1 } else { 0 };
+        let mut next = self.leader().turn;
+        self.leader().turn = after(next);
+        for _ in 0..count {
+            let source = next;
+            next = after(source);
             if source < self.buffers.parent_source() {
                 if self.changes.is_none() {
                     self.probe(source, view);
@@ -374,18 +382,18 @@ impl TramReplica {
         view: RegionWindow<'_>,
         out: &mut Outbox<Memory>,
     ) -> Option<(RecordRing, u32)> {
-        let cursor = self.leader().taken[source];
+        let BufferCursor { next, lease, broken, .. } = self.leader().taken[source];
         if source >= self.buffers.parent_source() {
-            return self.next_of_group(source, cursor.next, view, out);
+            return self.next_of_group(source, next, view, out);
         }
-        if cursor.broken {
+        if broken {
             return None;
         }
         if self.exchange.as_ref().is_some_and(|exchange| exchange.is_owed(source)) {
             out.mark("ramcast-client-waits");
             return None;
         }
-        Some((self.layout.hm_client(source), cursor.lease))
+        Some((self.layout.hm_client(source), lease))
     }
 
     // [TRAM 2:14-16] the next log entry is a copy of the message with its header.
@@ -586,6 +594,9 @@ impl TramReplica {
     // then the control line behind them.
     // [TRAM 4:11-14] What was adopted goes the same way.
     fn replicate(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
+        if !self.has_to_replicate() {
+            return;
+        }
         let (depth, now) = (self.limits.pipeline, self.now);
         let (from, half) = (*self.leader().log.ring(), usize::from(self.permissions.promise.half));
         let lap = u64::from(from.lap);
@@ -644,8 +655,17 @@ impl TramReplica {
         if posted && leader.batches.back().is_none_or(|&sent| sent < upto) {
             leader.batches.push_back(upto);
         }
+        leader.posted = Some(upto);
     }
 
+    /// Whether followers are to get entries or a control line. In most polls they are not.
+    fn has_to_replicate(&self) -> bool {
+        let ReplicaPhase::Leader(leader) = &self.phase else { return false };
+        let lap = u64::from(leader.log.ring().lap);
+        self.hurry || leader.posted != Some(leader.end) || leader.tells(self.now, lap)
+    }
+
+    /// Notes the outcome of a write to a follower's log. Says whether further entries are decided.
     pub(crate) fn log_answered(
         &mut self,
         rank: usize,
@@ -653,12 +673,12 @@ impl TramReplica {
         low: u64,
         outcome: AccessOutcome<'_>,
         out: &mut Outbox<Memory>,
-    ) {
+    ) -> bool {
         let beat = self.rows.peers[rank].row.map_or(0, |row| row.beat);
         let ignores = self.mutants.is(TramMutant::CountsDenied);
-        let ReplicaPhase::Leader(leader) = &mut self.phase else { return };
+        let ReplicaPhase::Leader(leader) = &mut self.phase else { return false };
         if !ticket::same_term(epoch, leader.epoch) {
-            return;
+            return false;
         }
         let follower = &mut leader.followers[rank];
         follower.flying = follower.flying.saturating_sub(1);
@@ -666,7 +686,7 @@ impl TramReplica {
         let stale = follower.stale > 0;
         follower.stale = follower.stale.saturating_sub(1);
         if stale || follower.log.is_none() {
-            return;
+            return false;
         }
         match outcome {
             AccessOutcome::Written => {
@@ -685,7 +705,7 @@ impl TramReplica {
                 follower.failed_at = Some(beat);
             }
         }
-        self.count();
+        self.count()
     }
 
     /// A leader's: the position up to which a quorum has its log.
@@ -695,19 +715,25 @@ impl TramReplica {
         Some(if is_ahead { leader.end } else { leader.commit })
     }
 
-    // [TRAM 2:20,29] decided is what a quorum has.
-    fn count(&mut self) {
+    // [TRAM 2:20,29] decided is what a quorum has. Says whether further entries are decided.
+    fn count(&mut self) -> bool {
         let quorum = if self.mutants.is(TramMutant::DecidesAlone) { 1 } else { self.place.quorum };
         let rank = self.place.rank;
-        let ReplicaPhase::Leader(leader) = &mut self.phase else { return };
+        let ReplicaPhase::Leader(leader) = &mut self.phase else { return false };
         if leader.commit == leader.end {
-            return;
+            return false;
         }
         let has = |(r, f): (usize, &Follower)| if r == rank { leader.end } else { f.acked };
-        // The quorum-th highest, by counting: groups are small, and nothing is allocated.
+        // The quorum-th highest, by counting: groups are small, and nothing is allocated. Decided positions are not
+        // counted again.
         let all = || leader.followers.iter().enumerate().map(has);
-        let decided = all().filter(|&p| all().filter(|&q| q >= p).count() >= quorum).max();
-        leader.commit = leader.commit.max(decided.unwrap_or(0));
+        let mut decided = leader.commit;
+        for p in all() {
+            if p > decided && all().filter(|&q| q >= p).count() >= quorum {
+                decided = p;
+            }
+        }
+        decided > core::mem::replace(&mut leader.commit, decided)
     }
 
     /// A client's place has a new holder: its first message begins the buffer anew.

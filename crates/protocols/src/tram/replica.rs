@@ -377,9 +377,10 @@ impl TramReplica {
         match ticketed {
             TicketRequest::Log { rank, epoch, half, low } => {
                 self.transfers.flying[half] -= 1;
-                self.log_answered(rank, epoch, low, outcome, out);
-                self.consume(view, out);
-                self.pass_on(view, out);
+                if self.log_answered(rank, epoch, low, outcome, out) {
+                    self.consume(view, out);
+                    self.pass_on(view, out);
+                }
             }
             TicketRequest::Forward { group, rank, half } => {
                 self.transfers.flying[half] -= 1;

@@ -291,9 +291,16 @@ impl RecordRing {
 }
 
 fn fill(words: &mut [u64], bytes: &[u8]) {
-    for (word, chunk) in words.iter_mut().zip(bytes.chunks(8)) {
+    // A copy of unknown length is a call: whole words are copied without.
+    let (whole, rest) = bytes.as_chunks::<8>();
+    for (word, chunk) in words.iter_mut().zip(whole) {
+        *word = u64::from_le_bytes(*chunk);
+    }
+    if let Some(word) = words.get_mut(whole.len())
+        && !rest.is_empty()
+    {
         let mut le = [0; 8];
-        le[..chunk.len()].copy_from_slice(chunk);
+        le[..rest.len()].copy_from_slice(rest);
         *word = u64::from_le_bytes(le);
     }
 }

@@ -109,8 +109,15 @@ impl TramReplica {
 
     /// Reports that this replica takes part in ordering a message: one at a position of its log, or one that it
     /// appends. Where the tree may change, it reports by which one it does so.
+    #[inline]
     pub(crate) fn take_part(&mut self, msg: MsgId, at: Option<u64>, out: &mut Outbox<Memory>) {
-        if let Some(changes) = self.changes.as_mut().filter(|_| out.traces()) {
+        if out.traces() {
+            self.report_part(msg, at, out);
+        }
+    }
+
+    fn report_part(&mut self, msg: MsgId, at: Option<u64>, out: &mut Outbox<Memory>) {
+        if let Some(changes) = &mut self.changes {
             let tree = match (at, &self.phase) {
                 (Some(pos), _) => &changes.trees[changes.index_at(pos)].overlay,
                 (None, ReplicaPhase::Leader(leader)) => {
