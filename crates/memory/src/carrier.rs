@@ -197,13 +197,16 @@ impl MappedCarrier {
 
     /// The last error with a peer's memory, once: accesses to it are `Lost` until it
     /// can be mapped, which is tried again every 100 ms. A loop asks now and then, and tells the operator.
+    #[inline]
     pub fn take_fault(&mut self) -> Option<MemoryError> {
-        self.peers.take_fault()
+        // Asked in each round, and there is hardly ever one: an error is not moved for that.
+        if self.peers.has_fault() { self.peers.take_fault() } else { None }
     }
 
     /// Begins a round: its inputs are the answers to what was posted before, then the processes
     /// that started anew, then a poll, and then the answers to what was posted in this
     /// round, and to what is posted in return, [`ANSWER_TURNS`] times. Leftovers of the last round are given first.
+    #[inline]
     pub fn begin_round(&mut self) {
         if self.fresh_told == self.fresh.len() {
             self.fresh.clear();
@@ -224,6 +227,7 @@ impl MappedCarrier {
         }
     }
 
+    #[inline(never)]
     fn collect_all(&mut self) {
         let Some(remote) = &self.remote else { return };
         remote.inbox(self.me).take(&mut self.arrived);
@@ -255,6 +259,7 @@ impl MappedCarrier {
     }
 
     /// Gives out the answers that arrived together, once those before are all given.
+    #[inline]
     fn turn_over(&mut self) {
         if self.given == self.giving.fates.len() {
             self.giving.fates.clear();
@@ -266,6 +271,7 @@ impl MappedCarrier {
 
     /// The next input of the round, with the window to lend along with it; none at the end of the
     /// round. Operations that the protocol asks for in return are posted before the next call.
+    #[inline]
     pub fn next_input(&mut self) -> Option<(RegionWindow<'_>, MemoryInput<'_>)> {
         let polled = !self.poll_due && self.fresh_told == self.fresh.len();
         if polled && self.given == self.giving.fates.len() && self.answer_turns > 0 {
@@ -303,6 +309,7 @@ impl MappedCarrier {
     }
 
     /// Whether answers wait for the next round: then it is not idle.
+    #[inline]
     pub fn has_answers(&self) -> bool {
         let far = self.remote.as_ref().is_some_and(|remote| remote.inbox(self.me).has_any());
         far || !self.filling.fates.is_empty() || self.given < self.giving.fates.len()
@@ -361,7 +368,9 @@ impl MappedCarrier {
             self.counts.fences += 1;
         }
         self.settle(first);
-        self.ring_bells();
+        if !self.rings.is_empty() {
+            self.ring_bells();
+        }
     }
 
     #[inline]

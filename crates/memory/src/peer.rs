@@ -245,6 +245,7 @@ impl MappedPeers {
 
     /// Looks for processes that started anew, and puts them and their incarnations into `fresh`.
     /// One load if nothing changed.
+    #[inline]
     pub(crate) fn look(&mut self, fresh: &mut Vec<(Pid, u64)>) {
         // Pairs with the release increment in `DirectoryLayout::publish`.
         let here = self.directory.layout().changes().load(core::sync::atomic::Ordering::Acquire);
@@ -252,12 +253,16 @@ impl MappedPeers {
         if self.unmapped > 0 {
             self.map_again(fresh);
         }
-        if changes == self.changes_seen {
-            if let Some(pid) = self.ahead.due.pop() {
-                self.map_ahead(pid);
-            }
-            return;
+        if changes != self.changes_seen {
+            self.look_at_all(changes, fresh);
+        } else if let Some(pid) = self.ahead.due.pop() {
+            self.map_ahead(pid);
         }
+    }
+
+    /// The rare part of [`MappedPeers::look`].
+    #[cold]
+    fn look_at_all(&mut self, changes: [u64; 2], fresh: &mut Vec<(Pid, u64)>) {
         self.changes_seen = changes;
         for (index, peer) in self.peers.iter_mut().enumerate() {
             let pid = Pid(index as u32);
@@ -312,7 +317,14 @@ impl MappedPeers {
         self.fault = Some(fault);
     }
 
+    /// Whether there is an error that was not asked for.
+    #[inline]
+    pub(crate) const fn has_fault(&self) -> bool {
+        self.fault.is_some()
+    }
+
     /// Takes the last error.
+    #[cold]
     pub(crate) fn take_fault(&mut self) -> Option<MemoryError> {
         self.fault.take()
     }
