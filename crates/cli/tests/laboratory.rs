@@ -1,5 +1,6 @@
 //! The laboratory's commands: the simulator and the checker, as a user calls them.
 
+use amcast_hosts::{HostLab, LabFeature};
 use std::process::{Command, Output};
 
 fn amcast(args: &[&str]) -> Output {
@@ -276,6 +277,47 @@ fn tables_and_figures_of_votes_are_made_anew_beside_the_paper_s() {
     let page = std::fs::read_to_string(out.join("index.html")).unwrap();
     assert!(page.contains("toto-fig5.json") && page.contains("mean in the paper"), "{page}");
     assert!(std::fs::read_to_string(out.join("toto-fig5-index.svg")).unwrap().contains("<svg"));
+    std::fs::remove_dir_all(&out).unwrap();
+}
+
+#[test]
+fn strangers_beside_four_hosts_of_fastcast_are_measured_and_all_deliver_in_one_order() {
+    let _limit = amcast_test_policy::time_limit();
+    let test = "strangers_beside_four_hosts_of_fastcast_are_measured_and_all_deliver_in_one_order";
+    if let Some(why) = HostLab::missing_feature(&[LabFeature::Rates]) {
+        return amcast_test_policy::skip(test, why);
+    }
+    let out = std::env::temp_dir().join(format!("amcast-strangers-{}", std::process::id()));
+    let dir = out.display().to_string();
+    let output = amcast(&["reproduce", "fastcast-strangers", "--quick", "--json", "--out", &dir]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    // Members whose orders differ have no figures: that ends the experiment.
+    assert!(output.status.success() && report["ok"] == true, "{report} {said}");
+    let experiment = &report["experiments"][0];
+    let figures = &experiment["figures"];
+    let runs = figures["runs"].as_array().unwrap();
+    let judgements: Vec<_> = runs.iter().map(|run| run["judgement"].as_str().unwrap()).collect();
+    assert_eq!(judgements, ["usual", "at-least-half", "never"], "{figures}");
+    for run in runs {
+        let phases = run["phases"].as_array().unwrap();
+        let names: Vec<_> = phases.iter().map(|phase| phase["phase"].as_str().unwrap()).collect();
+        assert_eq!(names, ["before", "udp", "after-udp", "tcp", "after-tcp"]);
+        for phase in phases {
+            let latency = &phase["latency_ns"];
+            assert!(phase["delivered_mbps"].as_f64().is_some_and(|mbps| mbps > 0.0), "{phase}");
+            assert!(latency["p50"].as_u64() > Some(0) && latency["p99"].as_u64() > Some(0));
+            assert_eq!(phase["lost"].as_array().map(Vec::len), Some(2), "{phase}");
+        }
+        let strangers = run["strangers"].as_array().unwrap();
+        assert_eq!(strangers.len(), 2, "{run}");
+        let arrived = |of: &serde_json::Value| of["arrived_mbps"].as_f64();
+        assert!(strangers.iter().all(|of| arrived(of).is_some_and(|mbps| mbps > 0.0)), "{run}");
+        assert!(run["stream_datagrams"][0].as_u64() > Some(0), "{run}");
+    }
+    assert!(experiment["claims"].as_array().is_some_and(|claims| claims.len() == 6));
+    let page = std::fs::read_to_string(out.join("index.html")).unwrap();
+    assert!(page.contains("<svg") && page.contains("The strangers"), "{page}");
     std::fs::remove_dir_all(&out).unwrap();
 }
 

@@ -8,7 +8,9 @@ use super::{
 };
 use crate::bench::child_process::{ChildOutput, ChildProcess, gather, this_program};
 use crate::bench::{Latency, histogram};
+use amcast_core::Time;
 use amcast_hosts::{HostLab, LabFeature, LinkSettings};
+use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
@@ -113,20 +115,37 @@ impl Lan {
     /// # Errors
     /// With what could not be set up, or that members delivered in different orders.
     pub fn run(&mut self, plan: &LanBroadcasts) -> Result<LanResult, String> {
+        let (said, in_links, ()) = self.run_with(plan, |_, _| Ok(()))?;
+        result(plan, &said, in_links)
+    }
+
+    /// Runs a protocol on the first hosts, and `during` from the time on at which all members measure. Gives the members' reports, and
+    /// how many frames the links dropped.
+    ///
+    /// # Errors
+    /// With what could not be set up, or what `during` gives.
+    pub(super) fn run_with<T>(
+        &mut self,
+        plan: &LanBroadcasts,
+        during: impl FnOnce(&HostLab, Time) -> Result<T, String>,
+    ) -> Result<(Vec<LanReport>, u64, T), String> {
         self.runs += 1;
         let before = self.frames_dropped(plan.members)?;
         let mut members = (0..plan.members)
             .map(|me| self.start(plan, me))
             .collect::<Result<Vec<ChildProcess>, String>>()?;
         let within = PATIENCE + Duration::from_secs_f64(plan.seconds.iter().sum());
-        let lines = gather(&mut members, within, ChildOutput::line)?;
+        let begun = read_lines::<u64>(&gather(&mut members, within, ChildOutput::line)?)?;
+        let all_measure = begun.into_iter().max().unwrap_or(0);
+        let done = during(&self.hosts, Time(all_measure))?;
+        let said = read_lines(&gather(&mut members, within, ChildOutput::line)?)?;
         let in_links = self.frames_dropped(plan.members)? - before;
-        drop(members);
-        let read = |line: &String| {
-            serde_json::from_str(line).map_err(|e| format!("a member wrote {line:?}: {e}"))
-        };
-        let said = lines.iter().map(read).collect::<Result<Vec<LanReport>, String>>()?;
-        result(plan, &said, in_links)
+        Ok((said, in_links, done))
+    }
+
+    /// The hosts.
+    pub(super) const fn hosts(&self) -> &HostLab {
+        &self.hosts
     }
 
     fn start(&self, plan: &LanBroadcasts, me: usize) -> Result<ChildProcess, String> {
@@ -152,12 +171,36 @@ impl Lan {
     }
 
     fn frames_dropped(&self, hosts: usize) -> Result<u64, String> {
-        let of = |host| self.hosts.frames_dropped(host).map_err(|e| e.to_string());
-        (0..hosts).map(of).sum()
+        frames_dropped(&self.hosts, hosts)
     }
 }
 
-fn result(plan: &LanBroadcasts, said: &[LanReport], in_links: u64) -> Result<LanResult, String> {
+/// How many frames the links of the first hosts dropped so far.
+///
+/// # Errors
+/// When the system does not tell.
+pub(super) fn frames_dropped(lab: &HostLab, hosts: usize) -> Result<u64, String> {
+    let of = |host| lab.frames_dropped(host).map_err(|e| e.to_string());
+    (0..hosts).map(of).sum()
+}
+
+/// Reads a line of each member.
+fn read_lines<T: DeserializeOwned>(lines: &[String]) -> Result<Vec<T>, String> {
+    let read = |line: &String| {
+        serde_json::from_str(line).map_err(|e| format!("a member wrote {line:?}: {e}"))
+    };
+    lines.iter().map(read).collect()
+}
+
+/// The result of a run, as its members report it.
+///
+/// # Errors
+/// That they delivered in different orders, or too little.
+pub(super) fn result(
+    plan: &LanBroadcasts,
+    said: &[LanReport],
+    in_links: u64,
+) -> Result<LanResult, String> {
     let common = said.iter().map(|one| one.digests.len()).min().unwrap_or(0);
     if common == 0 {
         return Err(format!("{}: too little was delivered to compare orders", plan.protocol));
@@ -166,7 +209,9 @@ fn result(plan: &LanBroadcasts, said: &[LanReport], in_links: u64) -> Result<Lan
         return Err(format!("{}: members delivered in different orders", plan.protocol));
     }
     let mut latencies = histogram();
-    said.iter().flat_map(|one| &one.latencies_ns).for_each(|ns| latencies.saturating_record(*ns));
+    let steps = said.iter().flat_map(|one| &one.course);
+    let all_ns = steps.flat_map(|step| &step.latencies_ns);
+    all_ns.for_each(|ns| latencies.saturating_record(*ns));
     let rates = said.iter().map(|one| one.delivered_bytes as f64 * 8e3 / one.lasted_ns as f64);
     let rates: Vec<f64> = rates.collect();
     let mut increases = histogram();
@@ -220,7 +265,9 @@ fn sent_by_kind(said: &[LanReport], part: f64) -> BTreeMap<String, f64> {
 /// Megabits a second in each step of the time, on average over the members.
 fn course(said: &[LanReport]) -> Vec<f64> {
     let steps = said.iter().map(|one| one.course.len()).max().unwrap_or(0);
-    let bytes = |step: usize| said.iter().filter_map(|one| one.course.get(step)).sum::<u64>();
+    let bytes = |step: usize| {
+        said.iter().filter_map(|one| one.course.get(step)).map(|of| of.bytes).sum::<u64>()
+    };
     let mbps = |bytes: u64| bytes as f64 * 8e3 / (COURSE_STEP.0 as f64 * said.len() as f64);
     (0..steps).map(|step| mbps(bytes(step))).collect()
 }
@@ -229,16 +276,17 @@ fn course(said: &[LanReport]) -> Vec<f64> {
 mod tests {
     use super::*;
     use crate::bench::lan::LanLoad;
+    use crate::bench::lan::watch::MemberStep;
 
     fn report(digests: &[u64]) -> LanReport {
+        let step = MemberStep { bytes: 100_000, latencies_ns: vec![1000], ..MemberStep::default() };
         LanReport {
             delivered_bytes: 1_000_000,
             delivered: 100,
             own_bytes: 1_000,
-            course: vec![100_000; digests.len()],
+            course: vec![step; digests.len()],
             increases_ns: vec![5_000],
             lasted_ns: 1_000_000_000,
-            latencies_ns: vec![1000],
             digests: digests.to_vec(),
             lost: LanLosses { in_sockets: Some(2), ..LanLosses::default() },
             datagrams: 3,
@@ -267,7 +315,7 @@ mod tests {
         let waited = found.increase_ns.as_ref().map_or(0.0, |waited| waited.mean);
         assert!((waited - 5_000.0).abs() < 50.0, "{waited}");
         let lost = LanLosses { in_links: 5, in_sockets: Some(4), in_senders: 0 };
-        assert_eq!((found.lost, found.datagrams, found.messages), (lost, 6, 2));
+        assert_eq!((found.lost, found.datagrams, found.messages), (lost, 6, 5));
         // Two processes had 0.5 s of a processor each, for 100 deliveries each.
         assert!((found.processor_us_per_delivery - 5_000.0).abs() < 1e-6, "{found:?}");
         assert!((found.datagrams_per_message - 0.06).abs() < 1e-9, "{found:?}");

@@ -1,7 +1,7 @@
 //! One process of a measurement on hosts: the protocol, its carrier, and a loop.
 
 use super::source::LanSource;
-use super::watch::{LanWatch, PacketKinds};
+use super::watch::{LanWatch, MemberStep, PacketKinds};
 use super::{LanLoad, LanLosses};
 use crate::bench::task;
 use amcast_core::messages::{Frames, MessageOutput};
@@ -52,13 +52,11 @@ pub(super) struct LanReport {
     pub(super) delivered: u64,
     /// Bytes of own messages that were delivered.
     pub(super) own_bytes: u64,
-    /// Bytes that were delivered in each tenth of a second.
-    pub(super) course: Vec<u64>,
+    /// By tenth of a second.
+    pub(super) course: Vec<MemberStep>,
     /// How long it waited for each larger share of the bandwidth.
     pub(super) increases_ns: Vec<u64>,
     pub(super) lasted_ns: u64,
-    /// Of each own message.
-    pub(super) latencies_ns: Vec<u64>,
     /// Over the order of all deliveries since the start, now and then.
     pub(super) digests: Vec<u64>,
     pub(super) lost: LanLosses,
@@ -69,8 +67,8 @@ pub(super) struct LanReport {
     pub(super) used_ns: u64,
 }
 
-/// Runs a member: reads its task on standard input, writes its report to standard output, and
-/// continues for the others until it is ended.
+/// Runs a member: reads its task on standard input, writes to standard output the time at which it begins to measure, in
+/// nanoseconds of the host's clock, and then its report, and continues for the others until it is ended.
 ///
 /// # Errors
 /// With what could not be set up, or that the group left this process out.
@@ -78,13 +76,16 @@ pub fn run() -> Result<(), String> {
     let task: LanTask = task::read()?;
     let mut member = LanMember::start(&task)?;
     let report = member.measure(&task)?;
-    let text = serde_json::to_string(&report).map_err(|e| e.to_string())?;
-    let mut out = std::io::stdout();
-    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|e| e.to_string())?;
+    write_line(&serde_json::to_string(&report).map_err(|e| e.to_string())?)?;
     // Others measure until later: this one continues to send, and ends with the process that began it.
     loop {
         member.round();
     }
+}
+
+fn write_line(text: &str) -> Result<(), String> {
+    let mut out = std::io::stdout();
+    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|e| e.to_string())
 }
 
 struct LanMember {
@@ -173,6 +174,7 @@ impl LanMember {
         let (from, used) = (clock::now(), clock::used());
         let before = (self.carrier.counts(), self.carrier.kernel_drops());
         self.seen.measure(from);
+        write_line(&from.0.to_string())?;
         self.kinds = self.counts_kinds.then(PacketKinds::default);
         self.until(Time::NEVER, |_| clock::now() >= from + lasts)?;
         let to = clock::now();
@@ -184,10 +186,9 @@ impl LanMember {
             delivered_bytes: self.seen.bytes,
             delivered: self.seen.messages,
             own_bytes: self.seen.own_bytes,
-            course: self.seen.course.clone(),
+            course: std::mem::take(&mut self.seen.course),
             increases_ns: self.seen.increases.clone(),
             lasted_ns: to.since(from).0,
-            latencies_ns: std::mem::take(&mut self.seen.latencies),
             digests: self.seen.digests.clone(),
             lost,
             datagrams: after.datagrams_sent - before.0.datagrams_sent,

@@ -3,16 +3,21 @@
 //!
 //! The link is measured in each run: the payload that it carries in UDP datagrams, and on a TCP connection.
 //! `cluster.rs` starts the processes and gathers what they saw, each of them is `member.rs`, with its messages
-//! (`source.rs`) and observations (`watch.rs`).
+//! (`source.rs`) and observations (`watch.rs`). Strangers may use the links meanwhile (`strangers.rs`, `contended.rs`).
 
 mod cluster;
+mod contended;
 mod echo;
 mod member;
 mod source;
+mod strangers;
 mod watch;
 
 pub use cluster::Lan;
+pub use contended::{ContendedBroadcasts, ContendedResult, FramesLost};
 pub use member::run as run_member;
+pub use strangers::{LanStranger, StrangerFlow, StrangerResult};
+pub use watch::COURSE_STEP;
 
 use super::Latency;
 use super::votes::VoteSource;

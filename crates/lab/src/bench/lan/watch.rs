@@ -3,15 +3,16 @@
 use amcast_core::codec::{ByteReader, Codec};
 use amcast_core::step::Note;
 use amcast_core::{MsgId, Span, Time};
-use amcast_protocols::fastcast::{INCREASE_BEGINS, INCREASE_ENDS};
+use amcast_protocols::fastcast::{CAPACITY_CHANGES, INCREASE_BEGINS, INCREASE_ENDS};
 use amcast_protocols::layers::vsync::VsyncPacket;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Orders are compared after each of so many deliveries.
 const COMPARED_EVERY: u64 = 16;
 
-/// A point of the course is for so long.
-pub(super) const COURSE_STEP: Span = Span::millis(100);
+/// A step of the course of a run.
+pub const COURSE_STEP: Span = Span::millis(100);
 
 /// The packets of a protocol that a member handed to its carrier, by the kinds of messages in them, and its marks.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +47,17 @@ impl PacketKinds {
     }
 }
 
+/// The observations of a member in one step of the time.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct MemberStep {
+    /// Bytes of messages that were delivered.
+    pub(super) bytes: u64,
+    /// Of own messages that were delivered.
+    pub(super) latencies_ns: Vec<u64>,
+    /// How often the member announced another rate of its link, where the protocol does so.
+    pub(super) capacity_changes: u64,
+}
+
 /// The observations of a member.
 #[derive(Default)]
 pub(super) struct LanWatch {
@@ -62,9 +74,8 @@ pub(super) struct LanWatch {
     pub(super) bytes: u64,
     /// Of own ones.
     pub(super) own_bytes: u64,
-    /// The bytes of each step of the time.
-    pub(super) course: Vec<u64>,
-    pub(super) latencies: Vec<u64>,
+    /// By step of the time, since it is measured.
+    pub(super) course: Vec<MemberStep>,
     /// Since when it waits for a larger share of the bandwidth.
     asked: Option<Time>,
     /// How long it waited for each, in nanoseconds.
@@ -88,15 +99,21 @@ impl LanWatch {
         let Some(since) = self.since else { return };
         self.messages += 1;
         self.bytes += bytes;
+        let step = self.step(since, now);
+        step.bytes += bytes;
+        if let Some(due) = due {
+            step.latencies_ns.push(now.since(due).0);
+            self.own_bytes += bytes;
+        }
+    }
+
+    /// The step of a time, where it is measured since then.
+    fn step(&mut self, since: Time, now: Time) -> &mut MemberStep {
         let step = (now.since(since).0 / COURSE_STEP.0) as usize;
         if self.course.len() <= step {
-            self.course.resize(step + 1, 0);
+            self.course.resize_with(step + 1, MemberStep::default);
         }
-        self.course[step] += bytes;
-        if let Some(due) = due {
-            self.own_bytes += bytes;
-            self.latencies.push(now.since(due).0);
-        }
+        &mut self.course[step]
     }
 
     /// The protocol noted something.
@@ -106,6 +123,11 @@ impl LanWatch {
             Note::Mark(INCREASE_ENDS) => {
                 let waited = self.asked.take().map(|asked| now.since(asked).0);
                 self.increases.extend(waited.filter(|_| self.since.is_some()));
+            }
+            Note::Mark(CAPACITY_CHANGES) => {
+                if let Some(since) = self.since {
+                    self.step(since, now).capacity_changes += 1;
+                }
             }
             _ => {}
         }
@@ -148,11 +170,13 @@ mod tests {
         watch.deliver(at(450), msg(3), 5, Some(at(440)));
         assert_eq!((watch.deliveries, watch.messages), (3, 2));
         assert_eq!((watch.bytes, watch.own_bytes), (15, 5));
-        assert_eq!(watch.course, [10, 0, 0, 5]);
-        assert_eq!(watch.latencies, [10_000_000]);
+        assert!(watch.course.iter().map(|step| step.bytes).eq([10, 0, 0, 5]));
+        assert_eq!(watch.course[3].latencies_ns, [10_000_000]);
         watch.note(at(500), &Note::Mark(INCREASE_BEGINS));
         watch.note(at(503), &Note::Mark(INCREASE_ENDS));
         watch.note(at(504), &Note::Mark(INCREASE_ENDS));
         assert_eq!(watch.increases, [3_000_000], "those of the time that is measured");
+        watch.note(at(610), &Note::Mark(CAPACITY_CHANGES));
+        assert!(watch.course.iter().map(|step| step.capacity_changes).eq([0, 0, 0, 0, 0, 1]));
     }
 }

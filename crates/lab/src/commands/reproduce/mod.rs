@@ -198,6 +198,11 @@ const EXPERIMENTS: &[Experiment] = &[
         run: fastcast::low_load,
     },
     Experiment {
+        id: "fastcast-strangers",
+        title: "FastCast beside a UDP stream and a TCP connection of strangers on one link, on real sockets",
+        run: fastcast::strangers,
+    },
+    Experiment {
         id: "toto-tab1",
         title: "ToTo: the votes on the candidates of a causal order (table 1)",
         run: toto::votes_table,

@@ -1,14 +1,17 @@
 //! `fastcast-tab1` to `fastcast-tab3` and `fastcast-fig5` to `fastcast-fig8`: FastCast beside protocols whose messages
-//! travel a ring [FastCast 4]: in the simulator on the paper's network, and the figures on real sockets, too.
+//! travel a ring [FastCast 4]: in the simulator on the paper's network, and the figures on real sockets, too. `fastcast-strangers`
+//! goes beyond the paper: strangers on the links.
 
 mod latency;
 mod shares;
 mod sockets;
+mod strangers;
 mod tables;
 mod throughput;
 
 pub(super) use latency::{low_load, response};
 pub(super) use shares::follow;
+pub(super) use strangers::run as strangers;
 pub(super) use tables::{first, second, third};
 pub(super) use throughput::run as throughput;
 

@@ -130,7 +130,11 @@ impl SocketFigure {
 
 /// The same parameters as in the simulator, with the link as it was measured, and more patience: a process that has to
 /// wait for a core is not suspected.
-fn parameters(own: &[(&str, &str)], protocol: &dyn Entry, link_mbps: f64) -> Vec<(String, String)> {
+pub(super) fn parameters(
+    own: &[(&str, &str)],
+    protocol: &dyn Entry,
+    link_mbps: f64,
+) -> Vec<(String, String)> {
     let shared = [("packet_bytes", "12000"), ("window", "256")];
     let pairs = shared.iter().chain(own).map(|(name, value)| (name.to_string(), value.to_string()));
     let timers = [
@@ -184,7 +188,7 @@ fn measure(
 }
 
 /// `N/(N-1)` of the link.
-fn optimum(link_mbps: f64, members: usize) -> f64 {
+pub(super) fn optimum(link_mbps: f64, members: usize) -> f64 {
     link_mbps * members as f64 / (members - 1) as f64
 }
 
