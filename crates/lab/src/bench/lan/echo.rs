@@ -58,9 +58,10 @@ pub(super) fn measure(
         for (hears, answers) in &answering {
             scope.spawn(|| answer(hears, answers, bytes, &over));
         }
-        let found = scope.spawn(asks).join().expect("it does not panic");
+        let found = scope.spawn(asks).join();
+        // Also if it panicked: the scope ends when all threads have.
         over.store(true, Ordering::Release);
-        found
+        found.expect("it does not panic")
     });
     let found = found.map_err(failed)?;
     if found.len() < count / 2 {

@@ -56,6 +56,11 @@ impl ClaimVerdict {
     pub(super) const fn when(holds: bool) -> Self {
         if holds { Self::Yes } else { Self::No }
     }
+
+    /// Open where nothing was found to judge it by.
+    pub(super) const fn of_any(is_found: bool, holds: bool) -> Self {
+        if is_found { Self::when(holds) } else { Self::Open }
+    }
 }
 
 impl ExperimentAccount {

@@ -25,6 +25,9 @@ use serde_json::{Value, json};
 /// Hosts at most.
 const HOSTS: usize = 8;
 
+/// The result of a claim for which nothing was measured.
+const NOTHING_FOUND: &str = "nothing was measured";
+
 /// How often the floor of latencies is measured.
 const ECHOES: usize = 50;
 
@@ -434,8 +437,11 @@ fn is_constant<'a>(seen: impl Iterator<Item = &'a SocketResult>, sender: &str) -
         paper: format!(
             "the latency of FastCast is constant in the number of members, on real sockets, of the {sender} member"
         ),
-        found: format!("medians of {least:.3} to {most:.3} ms"),
-        holds: ClaimVerdict::when(most <= least * 1.1),
+        found: match own.is_empty() {
+            true => NOTHING_FOUND.to_string(),
+            false => format!("medians of {least:.3} to {most:.3} ms"),
+        },
+        holds: ClaimVerdict::of_any(!own.is_empty(), most <= least * 1.1),
     }
 }
 
@@ -459,11 +465,14 @@ fn is_constant_beside(pairs: &[(f64, f64)], sender: &str) -> PaperClaim {
         paper: format!(
             "the same, beside a message to all hosts that each of them answers, of the {sender} member"
         ),
-        found: format!(
-            "medians are {least:.2} to {most:.2} times that, which takes {} ms",
-            floors.join(", ")
-        ),
-        holds: ClaimVerdict::when(most <= least * 1.1),
+        found: match pairs.is_empty() {
+            true => NOTHING_FOUND.to_string(),
+            false => format!(
+                "medians are {least:.2} to {most:.2} times that, which takes {} ms",
+                floors.join(", ")
+            ),
+        },
+        holds: ClaimVerdict::of_any(!pairs.is_empty(), most <= least * 1.1),
     }
 }
 
@@ -482,11 +491,15 @@ fn below(seen: &[SocketResult], what: &str) -> PaperClaim {
         let own = point.iter().find(|s| s.protocol == FastCast.name()).map_or(f64::NAN, median_ms);
         point.iter().filter(|s| s.protocol != FastCast.name()).map(move |s| median_ms(s) / own)
     });
-    let least = ratios.fold(f64::INFINITY, f64::min);
+    let ratios: Vec<f64> = ratios.filter(|ratio| ratio.is_finite()).collect();
+    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
     PaperClaim {
         paper: format!("FastCast has {what} than LCR and Ring Paxos"),
-        found: format!("their medians are at least {least:.2} times that of FastCast"),
-        holds: ClaimVerdict::when(least > 1.0),
+        found: match ratios.is_empty() {
+            true => NOTHING_FOUND.to_string(),
+            false => format!("their medians are at least {least:.2} times that of FastCast"),
+        },
+        holds: ClaimVerdict::of_any(!ratios.is_empty(), least > 1.0),
     }
 }
 
@@ -546,6 +559,16 @@ mod tests {
         assert_eq!(claim.holds, ClaimVerdict::Yes);
         assert_eq!(claim.found, "medians are 1.50 to 1.60 times that, which takes 1.000, 2.000 ms");
         assert_eq!(is_constant_beside(&[(1.5, 1.0), (3.5, 2.0)], "only").holds, ClaimVerdict::No);
+    }
+
+    #[test]
+    fn without_measurements_every_claim_is_open() {
+        let none = core::iter::empty;
+        for claim in [is_constant(none(), "only"), is_constant_beside(&[], "only"), below(&[], "x")]
+        {
+            assert_eq!(claim.holds, ClaimVerdict::Open, "{}", claim.paper);
+            assert_eq!(claim.found, NOTHING_FOUND);
+        }
     }
 
     #[test]
