@@ -22,15 +22,43 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Bytes of each message.
 const MESSAGE_BYTES: u64 = 10_000;
 
-/// Bytes of a second on a port.
-const PORT: f64 = 125e6;
-
 /// Bytes of the heads of a packet of the network.
 const HEAD_BYTES: u64 = 90;
 
-/// Traffic is counted from here on, when each member has its share, until there.
-const SINCE: Time = Time(Span::millis(400).0);
-const UNTIL: Time = Time(Span::millis(700).0);
+/// A group, and its network.
+#[derive(Clone, Copy, Debug)]
+struct GroupCase {
+    members: usize,
+    /// The rate of each port, in megabits a second.
+    mbps: u64,
+    retry_us: u64,
+}
+
+impl GroupCase {
+    /// A group of so many on the paper's network.
+    const fn of(members: usize) -> Self {
+        Self { members, mbps: 1000, retry_us: 50_000 }
+    }
+
+    /// Bytes of a second on a port.
+    const fn port(self) -> f64 {
+        self.mbps as f64 * 125e3
+    }
+
+    /// Traffic is counted from then on, when each member has its share.
+    fn since(self) -> Time {
+        Time::ZERO + Span::millis(400).times((1000 / self.mbps).min(4))
+    }
+
+    /// And until then.
+    fn until(self) -> Time {
+        Time::ZERO + Span::millis(700).times((1000 / self.mbps).min(4))
+    }
+
+    fn counted(self) -> Span {
+        self.until().since(self.since())
+    }
+}
 
 /// Kinds of traffic on a link, as parts of all that it can carry.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,8 +99,9 @@ impl fmt::Display for LinkUse {
 type CountedLinks = Arc<Mutex<Vec<LinkUse>>>;
 
 /// FastCast, whose packets are counted.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct CountedFastCast {
+    case: GroupCase,
     links: CountedLinks,
     /// How often each kind of packet left, in the counted time.
     kinds: Arc<Mutex<BTreeMap<String, u64>>>,
@@ -92,7 +121,8 @@ impl Entry for CountedFastCast {
             unreachable!("it passes messages")
         };
         let (links, kinds) = (Arc::clone(&self.links), Arc::clone(&self.kinds));
-        Ok(ProtocolProcess::Messages(Box::new(CountedMember { inner, me, links, kinds })))
+        let case = self.case;
+        Ok(ProtocolProcess::Messages(Box::new(CountedMember { case, inner, me, links, kinds })))
     }
 
     fn show(&self, bytes: &[u8]) -> String {
@@ -102,6 +132,7 @@ impl Entry for CountedFastCast {
 
 /// A member whose packets are counted.
 struct CountedMember {
+    case: GroupCase,
     inner: Box<dyn Protocol<Medium = Frames> + Send>,
     me: Pid,
     links: CountedLinks,
@@ -117,7 +148,7 @@ impl CountedMember {
         let frames = size.div_ceil(PACKET_BYTES) * HEAD_BYTES;
         let messages = size / MESSAGE_BYTES;
         let kinds: Vec<_> = packet.kinds().collect();
-        let of = UNTIL.since(SINCE).0 as f64 / 1e9 * PORT;
+        let of = self.case.counted().0 as f64 / 1e9 * self.case.port();
         let part = |bytes: u64| bytes as f64 / of;
         let whole = part(size + frames);
         for (at, link) in links.iter_mut().enumerate() {
@@ -149,7 +180,7 @@ impl Protocol for CountedMember {
     fn step(&mut self, now: Time, (): (), input: Input<'_, Frames>, out: &mut Outbox<Frames>) {
         let before = out.items().len();
         self.inner.step(now, (), input, out);
-        if now < SINCE || now >= UNTIL {
+        if now < self.case.since() || now >= self.case.until() {
             return;
         }
         for output in &out.items()[before..] {
@@ -190,20 +221,21 @@ impl Protocol for CountedMember {
     }
 }
 
-fn config(members: usize) -> Config {
+fn config(case: GroupCase) -> Config {
+    let (link, retry) = ((case.mbps * 942 / 1000).to_string(), case.retry_us.to_string());
     let set = [
         ("lane", "multicast"),
-        ("link_mbps", "942"),
+        ("link_mbps", &*link),
         ("packet_bytes", "12000"),
         ("window", "256"),
         ("heartbeat_us", "20000"),
         ("suspect_us", "2000000"),
-        ("retry_us", "50000"),
+        ("retry_us", &*retry),
     ];
     let set = set.into_iter().map(|(name, value)| (name.to_string(), value.to_string()));
     let raw = RawConfig {
         groups: 1,
-        replicas: members,
+        replicas: case.members,
         clients: 0,
         set: set.collect(),
         ..RawConfig::default()
@@ -212,15 +244,16 @@ fn config(members: usize) -> Config {
 }
 
 /// All members send for a little longer than until then, with 64 messages of each on the way.
-fn plan(members: usize, until: Time) -> RunPlan {
+fn plan(case: GroupCase, until: Time) -> RunPlan {
+    let members = case.members;
     let mut model = CarrierModel::constant(Span::micros(2), Span::micros(30));
-    model.network.port_ps_per_byte = 8_000;
+    model.network.port_ps_per_byte = 8_000_000 / case.mbps;
     model.network.head_bytes = HEAD_BYTES;
     model.network.port_buffer = 512 << 10;
     model.network.socket_buffer = 4 << 20;
     model.step = Span::micros(2);
     let seconds = until.0 as f64 / 1e9 + 0.05;
-    let each = (PORT * seconds / MESSAGE_BYTES as f64) as usize / (members - 1);
+    let each = (case.port() * seconds / MESSAGE_BYTES as f64) as usize / (members - 1);
     let cast = |p| PlannedCast {
         at: Time::ZERO,
         sender: Pid(p),
@@ -252,19 +285,22 @@ struct FoundUse {
     lost: u64,
 }
 
-fn count(members: usize) -> FoundUse {
-    let counted = CountedFastCast::default();
-    *counted.links.lock().unwrap_or_else(PoisonError::into_inner) =
-        vec![LinkUse::default(); members];
+fn count(case: GroupCase) -> FoundUse {
+    let members = case.members;
+    let counted = CountedFastCast {
+        case,
+        links: Arc::new(Mutex::new(vec![LinkUse::default(); members])),
+        kinds: Arc::default(),
+    };
     let mut delivered = 0;
     let mut hear = |event: &TraceEvent<'_>| {
         if let TraceEvent::Deliver { t, .. } = *event
-            && (SINCE..UNTIL).contains(&t)
+            && (case.since()..case.until()).contains(&t)
         {
             delivered += MESSAGE_BYTES;
         }
     };
-    let report = run_plan(&counted, &config(members), plan(members, UNTIL), 1, &mut hear);
+    let report = run_plan(&counted, &config(case), plan(case, case.until()), 1, &mut hear);
     let report = report.expect("it is built");
     assert!(report.settled(), "{:?}", report.outcome);
     let all = counted.links.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -279,10 +315,13 @@ fn count(members: usize) -> FoundUse {
         allocation: mean(|l| l.allocation),
         others: mean(|l| l.others),
     };
-    let rate = delivered as f64 / members as f64 / (UNTIL.since(SINCE).0 as f64 / 1e9);
-    let carried = PORT * PACKET_BYTES as f64 / (PACKET_BYTES + HEAD_BYTES) as f64;
+    let rate = delivered as f64 / members as f64 / (case.counted().0 as f64 / 1e9);
+    let carried = case.port() * PACKET_BYTES as f64 / (PACKET_BYTES + HEAD_BYTES) as f64;
     let throughput = rate / (carried * members as f64 / (members - 1) as f64);
-    println!("{members:>2} {throughput:.4} of N/(N-1), {} lost", report.overflows);
+    println!(
+        "{members:>2} at {} Mbit/s: {throughput:.4} of N/(N-1), {} lost",
+        case.mbps, report.overflows
+    );
     for (name, link) in [("leader", &all[0]), ("others", &others)] {
         println!("   {name} {link}");
     }
@@ -298,7 +337,7 @@ fn links_carry_little_besides_payload_at_full_load() {
         "   link: payload, beside, frames, numbers, acknowledgements, allocation, others, idle, %"
     );
     for members in [2, 4, 8, 16] {
-        let FoundUse { links, throughput, lost } = count(members);
+        let FoundUse { links, throughput, lost } = count(GroupCase::of(members));
         assert_eq!(lost, 0, "{members} members");
         assert!(throughput >= 0.98, "{members} members: {throughput:.4}");
         for link in links {
@@ -306,6 +345,21 @@ fn links_carry_little_besides_payload_at_full_load() {
             assert!(link.all() <= 1.002, "{members} members: {link:?}");
             let small = link.numbers + link.acknowledgements + link.allocation + link.others;
             assert!(small <= 0.006, "{members} members: {link:?}");
+        }
+    }
+}
+
+/// Where links are slow, and messages are repeated soon, numbers leave so often that they take more than a two hundredth of a link:
+/// what has no share fits beside the shares, and no member takes it for the traffic of others.
+#[test]
+fn slow_links_carry_numbers_beside_the_shares() {
+    for (mbps, members, least) in [(100, 3, 0.958), (100, 8, 0.905), (50, 3, 0.915)] {
+        let FoundUse { links, throughput, lost } =
+            count(GroupCase { members, mbps, retry_us: 5_000 });
+        assert_eq!(lost, 0, "{members} members at {mbps} Mbit/s");
+        assert!(throughput >= least, "{members} members at {mbps} Mbit/s: {throughput:.4}");
+        for link in links {
+            assert!(link.all() <= 1.002, "{members} members at {mbps} Mbit/s: {link:?}");
         }
     }
 }
@@ -318,8 +372,8 @@ fn the_largest_groups_begin_at_one_moment_without_loss() {
         let until = Time::ZERO + Span::millis(60);
         let report = run_plan(
             &FastCast,
-            &config(members),
-            plan(members, until),
+            &config(GroupCase::of(members)),
+            plan(GroupCase::of(members), until),
             1,
             &mut |_: &TraceEvent<'_>| {},
         );

@@ -25,7 +25,7 @@ use amcast_core::{
 const PACKET_HEAD_BYTES: usize = 48;
 
 /// Bytes that a message with numbers alone occupies on a link, about.
-const NUMBERS_BYTES: u64 = 160;
+pub(super) const NUMBERS_BYTES: u64 = 160;
 
 /// Bytes for each member of an acknowledgement that goes along with a batch, about.
 const ACK_BYTES: usize = 2;

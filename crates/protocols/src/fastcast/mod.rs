@@ -127,7 +127,7 @@ use amcast_core::{
 };
 use capacity::CapacitySettings;
 pub use member::{CAPACITY_CHANGES, INCREASE_BEGINS, INCREASE_ENDS};
-use member::{FastCastMember, FastCastSettings};
+use member::{FastCastMember, FastCastSettings, NUMBERS_BYTES};
 #[cfg(feature = "fuzzing")]
 pub(crate) use message::FastCastMessage;
 #[cfg(feature = "mutants")]
@@ -139,8 +139,15 @@ pub use perfect::FastCastPerfect;
 const DATAGRAMS_BYTES_MAX: usize = 1 << 20;
 
 /// One part in so many of a link is for what has no share of it: numbers, acknowledgements, and what is sent again. Under full load
-/// the former two take up to two thirds of that ([`LEAST_SPARE`]), and a quarter to a half in the simulator.
+/// the former two take up to two thirds of that ([`LEAST_SPARE`]), and a quarter to a half in the simulator. Where links are
+/// so slow that numbers which leave often enough take more, it is as much as these.
 const RESERVE: u64 = LEAST_SPARE;
+
+/// Numbers that leave by themselves take one part in so many of a link at most, however soon their messages are repeated.
+const NUMBERS_MOST: u64 = 50;
+
+/// Nanoseconds in which a kilobyte a second is a byte.
+const BYTE_NS: u64 = 1_000_000;
 
 /// Members of a group in which demand is measured as often as is configured, at most.
 const SMALL_GROUP: u64 = 8;
@@ -247,9 +254,18 @@ static TRIALS: &Trials = &[
     ("queue_us", &["1000", "50"]),
 ];
 
+/// How far messages with numbers alone are apart at most, on links of this rate: nobody is to repeat a message whose number
+/// follows soon.
+fn numbers_apart(link: u64, retry: Span) -> Span {
+    let soon = Span(retry.0 / ACKS_IN_A_RETRY);
+    soon.max(Span(NUMBERS_BYTES * BYTE_NS * NUMBERS_MOST / link))
+}
+
 fn settings(me: Pid, config: &Config) -> FastCastSettings {
     let link = LINK.get(config).kilobytes_per_s();
-    let share = link - (link / RESERVE).max(1);
+    let numbers_apart = numbers_apart(link, RETRY.get(config));
+    let numbers = NUMBERS_BYTES * BYTE_NS / numbers_apart.0;
+    let share = link - (link / RESERVE).max(numbers).max(1);
     FastCastSettings {
         me,
         processes: config.cluster().replicas(),
@@ -260,7 +276,7 @@ fn settings(me: Pid, config: &Config) -> FastCastSettings {
         flight_bytes: flight_bytes(config, DATAGRAMS_BYTES_MAX) / 2,
         packet_bytes: config.get(&PACKET_BYTES) as usize,
         link: share,
-        numbers_apart: Span(RETRY.get(config).0 / ACKS_IN_A_RETRY),
+        numbers_apart,
         demand: demand(config),
         capacity: capacity_settings(config, share),
         mutants: Mutants::of(config),

@@ -43,9 +43,11 @@ fn view(id: u64, pids: &[u32]) -> View {
     View::new(id, pids.iter().map(|&p| GroupMember { pid: Pid(p), life: 0 }).collect())
 }
 
-/// Links of 8 Mb/s, a byte in a microsecond; batches of 100 bytes; demand over a millisecond.
+/// Links of 8 Mb/s, a byte in a microsecond; batches of 100 bytes; demand over a millisecond. Nothing is repeated soon, so that
+/// numbers take little of a link.
 fn played_settings(me: u32) -> FastCastSettings {
-    let set = [("link_mbps", "8"), ("batch_bytes", "100"), ("demand_us", "1000")];
+    let set =
+        [("link_mbps", "8"), ("batch_bytes", "100"), ("demand_us", "1000"), ("retry_us", "200000")];
     let set = set.map(|(name, value)| (name.to_string(), value.to_string())).into();
     let raw = RawConfig { groups: 1, clients: 0, set, ..RawConfig::default() };
     settings(Pid(me), &raw.check(ABOUT.params).expect("a sound configuration"))
@@ -330,10 +332,24 @@ fn numbers_of_a_loaded_link_leave_often_enough_that_nobody_repeats_their_message
 
 #[test]
 fn each_link_has_a_reserve() {
-    for (mbps, share) in [("1", 124), ("8", 995), ("942", 117_162)] {
+    let of = |mbps: &str, retry_us: &str| {
         let mut raw = RawConfig { groups: 1, clients: 0, ..RawConfig::default() };
-        raw.set.insert("link_mbps".into(), mbps.into());
+        let set = [("link_mbps", mbps), ("retry_us", retry_us)];
+        raw.set.extend(set.map(|(name, value)| (name.to_string(), value.to_string())));
         let config = raw.check(ABOUT.params).expect("a sound configuration");
-        assert_eq!(settings(Pid(0), &config).link, share, "{mbps} Mbit/s");
+        settings(Pid(0), &config)
+    };
+    for (mbps, share) in [("1", 123), ("8", 995), ("942", 117_162)] {
+        assert_eq!(of(mbps, "200000").link, share, "{mbps} Mbit/s");
+    }
+    // Where numbers leave four times in five milliseconds, they take 128 kB/s, if that is no more than a fiftieth.
+    for (mbps, share) in [("1", 123), ("8", 980), ("100", 12_372), ("942", 117_162)] {
+        let FastCastSettings { link, numbers_apart, .. } = of(mbps, "5000");
+        assert_eq!(link, share, "{mbps} Mbit/s");
+        let configured =
+            amcast_core::parameters::LinkRate { mbps: mbps.parse().expect("a number") }
+                .kilobytes_per_s();
+        let reserve = configured - link;
+        assert!((reserve + 1) * numbers_apart.0 >= 160 * 1_000_000, "{mbps} Mbit/s");
     }
 }
