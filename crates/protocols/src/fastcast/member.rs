@@ -238,7 +238,8 @@ impl FastCastMember {
         }
         let heads = PACKET_HEAD_BYTES + self.ack_bytes();
         let batches = self.own.unsent();
-        let unsent = WaitingBatches { batches, bytes: self.own.unsent_bytes() + batches * heads };
+        let bytes = self.own.unsent_bytes() + batches * heads;
+        let unsent = WaitingBatches { batches, bytes, any_sent: self.own.sent() > 0 };
         match self.pace.measure(self.now, self.bandwidth.required(), unsent) {
             // The carrier holds more than its link takes now: a larger share would only wait there.
             Some(DemandChange::More(_)) if !self.has_room => {}

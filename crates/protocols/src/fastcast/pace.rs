@@ -21,7 +21,8 @@ const BATCHES_LEAST: usize = 8;
 /// An interval with fewer batches is so many times as long, at most.
 const LONGEST: u64 = 8;
 
-/// But not beyond so many times in a row in which no batch left and none waited: their sender has stopped.
+/// After so many intervals in a row in which no batch left, none waited and none was on the way, the sender has stopped: no
+/// interval becomes longer then, and all that it requires is given back.
 const IDLE_MOST: u32 = 2;
 
 /// Nanoseconds in which a kilobyte a second is a byte.
@@ -36,12 +37,15 @@ pub(super) enum DemandChange {
     Less(u64),
 }
 
-/// The batches that wait at a sender.
+/// The batches of a sender that are not delivered there.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct WaitingBatches {
+    /// Those that wait to be sent.
     pub(super) batches: usize,
     /// Bytes that they will take of a link.
     pub(super) bytes: usize,
+    /// Whether any is on the way. A sender that waits for its delivery before it submits more has not stopped.
+    pub(super) any_sent: bool,
 }
 
 /// The pace of this sender, at the rate of the share (`currentBW`), and its demand.
@@ -61,7 +65,7 @@ pub(super) struct BatchPace {
     batches_left: usize,
     /// How many of these had left when it was prolonged last.
     batches_before: usize,
-    /// How often in a row an interval ended, or was prolonged, in which no batch had left and none waited.
+    /// How often in a row an interval ended, or was prolonged, in which no batch had left, waited, or was on the way.
     idle: u32,
     /// Whether a full batch had to wait in it for bandwidth.
     waited: bool,
@@ -125,7 +129,7 @@ impl BatchPace {
     /// The demand is what left and what still waits, over the time that it took: the interval is longer where an
     /// increase or a change of views came between, and where there were few batches, as long as there are any. A sender
     /// that never had to wait, or waits for a moment only, requires no more: without contention its batches leave at
-    /// once. One that requires a quarter more than it uses gives the rest back.
+    /// once. One that requires a quarter more than it uses gives the rest back, and one that has stopped gives all back.
     pub(super) fn measure(
         &mut self,
         now: Time,
@@ -136,10 +140,12 @@ impl BatchPace {
             return None;
         }
         let passed = now.since(self.began);
-        let is_idle = self.batches_left == self.batches_before && unsent.batches == 0;
+        let is_still = self.batches_left == self.batches_before;
+        let is_idle = is_still && unsent.batches == 0 && !unsent.any_sent;
         self.idle = if is_idle { self.idle.saturating_add(1) } else { 0 };
         self.batches_before = self.batches_left;
-        let is_short = self.batches_left + unsent.batches < BATCHES_LEAST && self.idle < IDLE_MOST;
+        let has_stopped = self.idle >= IDLE_MOST;
+        let is_short = self.batches_left + unsent.batches < BATCHES_LEAST && !has_stopped;
         if is_short && (required > 0 || self.waited) && passed < self.interval.times(LONGEST) {
             self.ends = now + self.interval;
             return None;
@@ -150,6 +156,7 @@ impl BatchPace {
         // Bytes that leave within half an interval anyway are a burst, and no demand.
         let lasts = unsent.bytes as u64 * BYTE_NS * 2 >= self.batches.rate() * self.interval.0;
         let change = match () {
+            () if has_stopped => (required > 0).then_some(DemandChange::Less(required)),
             () if wanted > required && self.waited && lasts => {
                 Some(DemandChange::More(wanted - required))
             }
@@ -212,11 +219,11 @@ mod tests {
         pace.spend(now, bytes + 1 - BATCHES_LEAST);
     }
 
-    const NONE: WaitingBatches = WaitingBatches { batches: 0, bytes: 0 };
+    const NONE: WaitingBatches = WaitingBatches { batches: 0, bytes: 0, any_sent: false };
 
     /// One batch of so many bytes waits.
     const fn waits(bytes: usize) -> WaitingBatches {
-        WaitingBatches { batches: 1, bytes }
+        WaitingBatches { batches: 1, bytes, ..NONE }
     }
 
     #[test]
@@ -258,11 +265,33 @@ mod tests {
             }
             assert_eq!(pace.measure(at(ms * 1000), 1000, NONE), None, "{ms}");
         }
-        // 300 bytes in 8 ms.
-        let less = Some(DemandChange::Less(1000 - 39));
+        pace.spend(at(LONGEST * 1000 - 500), 100);
+        // 400 bytes in 8 ms.
+        let less = Some(DemandChange::Less(1000 - 53));
         assert_eq!(pace.measure(at(LONGEST * 1000), 1000, NONE), less);
-        // Then its sender stops.
-        assert_eq!(pace.measure(at((LONGEST + 1) * 1000), 39, NONE), Some(DemandChange::Less(39)));
+        // Then its sender stops, and gives all back at once.
+        pace.spend(at(LONGEST * 1000 + 500), 100);
+        let ends = |pace: &mut BatchPace, ms| pace.measure(at((LONGEST + ms) * 1000), 53, NONE);
+        assert_eq!([1, 2].map(|ms| ends(&mut pace, ms)), [None; 2]);
+        assert_eq!(ends(&mut pace, 3), Some(DemandChange::Less(53)));
+    }
+
+    #[test]
+    fn a_sender_that_waits_for_the_delivery_of_its_batch_keeps_what_it_requires() {
+        let mut pace = BatchPace::new(Span::millis(1), LINK);
+        let sent = WaitingBatches { any_sent: true, ..NONE };
+        pace.offer(at(0));
+        // A batch of three milliseconds at its share, which is on the way for six.
+        pace.spend(at(0), 3000);
+        for ms in 1..6 {
+            assert_eq!(pace.measure(at(ms * 1000), 500, sent), None, "{ms}");
+        }
+        pace.spend(at(6000), 1000);
+        assert_eq!(pace.measure(at(6500), 500, sent), None);
+        assert_eq!(pace.measure(at(8000), 500, sent), None, "500 kB/s over 8 ms");
+        // It is delivered, and no other one follows.
+        let ends = [9, 10].map(|ms| pace.measure(at(ms * 1000), 500, NONE));
+        assert_eq!(ends, [None, Some(DemandChange::Less(500))]);
     }
 
     #[test]
@@ -290,7 +319,7 @@ mod tests {
         assert_eq!(pace.measure(at(20_000), 0, NONE), Some(DemandChange::More(212)));
         // Waiting bytes are demanded once for each interval that they wait.
         assert!(!pace.may_send(at(20_500)));
-        let waits = WaitingBatches { batches: BATCHES_LEAST, bytes: 400 };
+        let waits = WaitingBatches { batches: BATCHES_LEAST, bytes: 400, ..NONE };
         assert_eq!(pace.measure(at(21_000), 212, waits), Some(DemandChange::More(213)));
     }
 

@@ -208,10 +208,15 @@ fn a_sender_whose_batches_wait_gets_bandwidth_uses_it_and_gives_it_back() {
     // All others have reduced what they send: half of the link is for this member, without waiting for deliveries.
     let ahead = [Cast(data([3], 100)), Cast(data([4], 100))];
     assert_eq!(p.hear(2, FastCastMessage::Ack), ahead);
-    // First what it does not need for the last batches, and the rest when it has sent nothing for two intervals more.
-    let less = [687, 308].map(|amount| Cast(FastCastMessage::Decrease { amount }));
-    let rest = (5..=8).map(|seq| Cast(data([seq], 100)));
-    assert_eq!(p.run(at_us(20_000)), rest.chain(less).collect::<Vec<_>>());
+    let rest: Vec<_> = (5..=8).map(|seq| Cast(data([seq], 100))).collect();
+    assert_eq!(p.run(at_us(4000)), rest);
+    assert_eq!(p.run(at_us(7000)), [], "it waits for their deliveries");
+    p.hear(0, numbers(3, &[1; 7]));
+    for seq in 2..=8 {
+        assert_eq!(p.hear(1, data([seq], 100)), [Deliver(1, seq, seq)]);
+    }
+    let less = [Cast(FastCastMessage::Decrease { amount: 995 })];
+    assert_eq!(p.run(at_us(20_000)), less, "it has stopped");
     assert_eq!(p.member.deadline(), None, "nothing happens any more");
 }
 
