@@ -36,7 +36,7 @@ mutant::mutants! {
             "A member repeats casts to one that enters a view, instead of asking which of them it has." breaks []
             shown_by "crates/protocols/src/layers/vsync/tests/collector.rs";
         AcknowledgesOnce = "acknowledges-once":
-            "A member does not acknowledge a message again to all that came twice." breaks []
+            "A member that receives a message twice does not acknowledge it again to all." breaks []
             shown_by "crates/protocols/src/layers/vsync/tests/collector.rs";
     }
 }

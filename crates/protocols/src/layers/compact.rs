@@ -46,7 +46,7 @@ impl CompactNumber for Pid {
 }
 
 /// Elements of a list, at most: in memory each may be a hundred times as large as its encoding.
-const LIST_MAX: usize = u16::MAX as usize;
+pub(crate) const LIST_MAX: usize = u16::MAX as usize;
 
 /// How many elements follow, each of which takes a byte at least.
 fn length(from: &mut ByteReader<'_>) -> Result<usize, CodecError> {

@@ -2,7 +2,10 @@
 //! them have, the settings of the layer from these, and packets as text. A protocol adds parameters of its own, and
 //! the sizes of its casts ([`CastLimits`]).
 
-use super::vsync::{Dissemination, ViewQuorum, Vsync, VsyncMutant, VsyncPacket, VsyncSettings};
+use super::compact::LIST_MAX;
+use super::vsync::{
+    Dissemination, HEAD_BYTES, ViewQuorum, Vsync, VsyncMutant, VsyncPacket, VsyncSettings,
+};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -36,10 +39,16 @@ pub(crate) const FULL_US: Param = Param {
     source: "ours",
 };
 
+/// How large a packet may be configured to be.
+const PACKET_BYTES_MAX: u64 = 1 << 20;
+
+// A packet that is full of its shortest items has no more of them than its receiver reads.
+const _: () = assert!(PACKET_BYTES_MAX as usize / HEAD_BYTES <= LIST_MAX);
+
 /// How large a packet is, about.
 pub(crate) const PACKET_BYTES: Param = Param {
     name: "packet_bytes",
-    kind: ParamKind::Number { default: 1_400, min: 64, max: 1 << 20 },
+    kind: ParamKind::Number { default: 1_400, min: 64, max: PACKET_BYTES_MAX },
     about: "About how many bytes are put into one packet; a batch travels in as many as it needs.",
     cost: "More is faster under load; beyond the network's frame, datagrams are split by the system.",
     source: "ours",

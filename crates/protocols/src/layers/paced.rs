@@ -187,7 +187,8 @@ impl LinkLoad {
         Self { link, measured: measured_on(link), began: Time::ZERO, bytes: 0, rate: 0 }
     }
 
-    /// The link carries so much from now on.
+    /// The link carries so much from now on. The rate of the interval before counts on: it is of what arrived, and
+    /// the link's rate does not change that.
     pub(crate) fn set_link(&mut self, link: u64) {
         (self.link, self.measured) = (link, measured_on(link));
     }

@@ -113,6 +113,7 @@ mod transfer;
 mod view_change;
 
 pub(crate) use casts::{ACKS_IN_A_RETRY, STREAM_PART_BYTES};
+pub(crate) use packet::HEAD_BYTES;
 pub use packet::VsyncPacket;
 pub use settings::{Dissemination, ViewQuorum, VsyncMutant, VsyncSettings};
 

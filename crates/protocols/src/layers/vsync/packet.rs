@@ -133,7 +133,7 @@ const fn cast_grade(tag: u8) -> Option<Grade> {
 }
 
 /// Bytes of a packet's head, and about as many of an item without its variable part.
-pub(super) const HEAD_BYTES: usize = 32;
+pub(crate) const HEAD_BYTES: usize = 32;
 
 /// Bytes of an item without its variable part, as they are most often.
 const SHORT_HEAD_BYTES: usize = 8;

@@ -91,7 +91,8 @@ impl OutgoingPackets {
     }
 
     /// Sends everything, as packets of the sender's present life. A receiver drops casts of a view that it does not know
-    /// yet: so what names a view leaves before messages to the group.
+    /// yet: so the message that names the view leaves before those to the group, and with it, in the same packets, all others for
+    /// that receiver. None of these has to follow a message to the group.
     pub(super) fn flush(&mut self, life: u64, out: &mut Outbox<Messages<VsyncPacket>>) {
         let lane = self.lane;
         let to_all = if self.to_group { Lane::Datagram } else { lane };
