@@ -343,7 +343,7 @@ where
     /// A member asks which of its casts this one has.
     fn on_ask_ack(&mut self, from: Pid, view: u64, number: u64) {
         if self.group.phase == ViewPhase::Active && self.group.shares_view(view, from) {
-            self.casts.on_ask_ack(&self.group, from, number, &mut self.post);
+            self.casts.on_ask_ack(&self.group, from, number);
         }
     }
 

@@ -54,16 +54,6 @@ impl OutgoingPackets {
         }
     }
 
-    /// Whether a question for casts leaves for a peer.
-    pub(super) fn has_fetch_for(&self, to: Pid) -> bool {
-        self.each[to.index()].iter().any(|item| matches!(item, PacketItem::Fetch { .. }))
-    }
-
-    /// Whether an acknowledgement leaves for a peer alone.
-    pub(super) fn has_ack_for(&self, to: Pid) -> bool {
-        self.each[to.index()].iter().any(|item| matches!(item, PacketItem::Ack { .. }))
-    }
-
     /// Adds a message for all other configured processes as one.
     pub(super) fn push_for_all(&mut self, item: PacketItem) {
         self.bytes += item.size();

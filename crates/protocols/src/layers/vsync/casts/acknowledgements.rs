@@ -53,7 +53,7 @@ impl Acknowledgements {
 
     /// When they leave, at the latest; never if nobody waits for any.
     pub(crate) fn at(&self) -> Time {
-        self.sends.at().min(self.single.sends.at()).min(self.held.at())
+        self.sends.at().min(self.single.at()).min(self.held.at())
     }
 
     /// When those to all members leave, likewise.
@@ -151,15 +151,21 @@ impl CastTransport {
         if group.goes_to_group() {
             let ack = self.ack_to_all(group);
             post.push_for_all(ack);
+            if group.gathers_acks() {
+                group.others().for_each(|to| self.fetch_missing(group, to, post));
+            }
             return self.tell_held(group, post);
         }
         group.others().for_each(|to| self.ack_one(group, to, post));
     }
 
-    /// Tells another member what it has.
+    /// Tells another member what it has, and asks for what it misses, where nobody repeats that unasked.
     pub(super) fn ack_one(&mut self, group: &GroupMembership, to: Pid, post: &mut OutgoingPackets) {
         let ack = self.ack_to(group, to);
         post.push(to, ack);
+        if group.gathers_acks() {
+            self.fetch_missing(group, to, post);
+        }
     }
 
     /// Sends the acknowledgements that are due. On a ring only the predecessor waits for them.
@@ -249,7 +255,8 @@ impl CastTransport {
             // Packets from before it had entered the view went nowhere.
             channel.retry_now(now, RetryStart::of_casts(group));
         }
-        if gap && is_behind && channel.fills_hole(has + 1) {
+        // Where a member gathers acknowledgements each one asks for what it misses.
+        if gap && is_behind && !group.gathers_acks() && channel.fills_hole(has + 1) {
             self.say_again(me, from, has, has + 1, post);
         }
         self.send_on(group, from, post);

@@ -20,7 +20,7 @@
 //! A sender does not know which members have its casts before all have. One that waits too long asks all of which it does
 //! not know: they acknowledge at once, and fetch the casts that they miss. It asks at once where casts may have been lost:
 //! a member of which it hears for the first time in a view, and one to which the carrier has a new link (`Up`). A member that
-//! misses a cast and has later ones tells the sender with its next acknowledgement.
+//! misses casts and has later ones asks the sender for them with its next acknowledgement; see `fetching.rs`.
 //!
 //! A collector that fails, or whose links are dead, is excluded as any other member; until then nothing is held by all
 //! anyway. Heartbeats acknowledge to all, too.
@@ -31,7 +31,7 @@ use crate::layers::vsync::membership::{GroupMembership, ViewPhase};
 use crate::layers::vsync::packet::PacketItem;
 use crate::layers::vsync::packing::OutgoingPackets;
 use amcast_core::groupcast::Grade;
-use amcast_core::{Pid, Span};
+use amcast_core::{Pid, Span, Time};
 
 /// The acknowledgements to single members.
 #[derive(Clone, Copy, Debug)]
@@ -40,18 +40,35 @@ pub(super) struct SingleAcks {
     pub(super) sends: PacedSends,
     /// The members to which they go, a bit each.
     to: u32,
+    /// When those leave that were asked for; never if there are none. They wait for no other ones, and no rate.
+    answers: Time,
+    /// The members that asked, a bit each.
+    asked: u32,
     /// The members other than the collector whose stable casts came since, a bit each.
     senders: u32,
 }
 
 impl SingleAcks {
     /// There is nothing to say.
-    pub(super) const NONE: Self = Self { sends: PacedSends::NONE, to: 0, senders: 0 };
+    pub(super) const NONE: Self =
+        Self { sends: PacedSends::NONE, to: 0, answers: Time::NEVER, asked: 0, senders: 0 };
+
+    /// When the next of them leaves; never if there is nothing to say.
+    pub(super) fn at(&self) -> Time {
+        self.sends.at().min(self.answers)
+    }
+
+    /// A member asks for one, which leaves at the end of the round.
+    fn answer(&mut self, now: Time, to: Pid) {
+        self.answers = self.answers.min(now);
+        self.asked |= bit(to);
+    }
 
     /// Something else that leaves now anyway says everything.
     pub(super) const fn along(&mut self) {
         self.sends.along();
         (self.to, self.senders) = (0, 0);
+        (self.answers, self.asked) = (Time::NEVER, 0);
     }
 
     /// The members to which they go. A single sender waits for them, too.
@@ -96,8 +113,9 @@ impl CastTransport {
         let (now, patience) = (group.now, self.patience(group));
         let interval = self.acks.interval(now, group.members.len());
         self.acks.note_grade(grade);
+        let misses = self.misses(sender);
         let single = &mut self.acks.single;
-        if self.log.gap(sender) {
+        if misses {
             single.to |= bit(sender);
             single.sends.soon(now, interval);
         }
@@ -164,9 +182,14 @@ impl CastTransport {
             return self.ack_members(group, post);
         }
         let interval = self.acks.interval(now, group.members.len());
-        self.acks.single.sends.alone(now, interval);
-        let receivers = self.acks.single.receivers();
-        self.acks.single.along();
+        let single = &mut self.acks.single;
+        let mut receivers = core::mem::take(&mut single.asked);
+        single.answers = Time::NEVER;
+        if single.sends.at() <= now {
+            receivers |= single.receivers();
+            single.sends.alone(now, interval);
+            single.along();
+        }
         if group.phase == ViewPhase::Active {
             let is_named = |p: &Pid| receivers & bit(*p) != 0;
             group.others().filter(is_named).for_each(|to| self.ack_one(group, to, post));
@@ -186,33 +209,19 @@ impl CastTransport {
         }
     }
 
-    /// A member that has made so many casts asks which of them are here: this one acknowledges at the end of the round, and
-    /// asks for those that are missing before the first one that is here.
-    pub(crate) fn on_ask_ack(
-        &mut self,
-        group: &GroupMembership,
-        from: Pid,
-        number: u64,
-        post: &mut OutgoingPackets,
-    ) {
-        // One answer of a round is enough, however often it asked in that.
-        if !post.has_ack_for(from) {
-            self.ack_one(group, from, post);
-        }
+    /// A member that has made so many casts asks which of them are here: this one acknowledges at the end of the round, once
+    /// however often it was asked, and asks for those that are missing then.
+    pub(crate) fn on_ask_ack(&mut self, group: &GroupMembership, from: Pid, number: u64) {
+        let now = group.now;
+        self.acks.single.answer(now, from);
+        // No member makes more casts before all have the earlier ones.
+        let most = self.log.have(from) + group.settings.window as u64;
+        self.questions[from.index()].want(number.min(most));
         // The acknowledgement that did not arrive there may be missing to the collector, too: once for all that ask now.
         if let Some(to) = group.collector().filter(|&p| p != from && p != group.me()) {
-            let interval = self.acks.interval(group.now, group.members.len());
+            let interval = self.acks.interval(now, group.members.len());
             self.acks.single.to |= bit(to);
-            self.acks.single.sends.soon(group.now, interval);
-        }
-        let have = self.log.have(from);
-        let upto = self.log.first_behind_gap(from).map_or(number, |first| number.min(first - 1));
-        // One question, too.
-        if have < upto && !post.has_fetch_for(from) {
-            post.push(
-                from,
-                PacketItem::Fetch { view: self.log.view, sender: from, after: have, upto },
-            );
+            self.acks.single.sends.soon(now, interval);
         }
     }
 }

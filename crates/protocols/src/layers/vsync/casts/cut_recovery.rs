@@ -1,14 +1,13 @@
 //! Repair at the end of a view: a process that misses casts up to the cut fetches them of any process that has them.
 
-use super::CastTransport;
+use super::fetching::{CastQuestion, FETCHED_BYTES};
+use super::{CastTransport, RetainedCast};
 use crate::layers::vsync::membership::{GroupMembership, ViewPhase};
 use crate::layers::vsync::packet::PacketItem;
 use crate::layers::vsync::packing::OutgoingPackets;
 use alloc::vec::Vec;
+use amcast_core::messages::Lane;
 use amcast_core::{Pid, Time};
-
-/// Bytes of casts that are given at a time to a member that misses them.
-const FETCHED_BYTES: usize = 64 << 10;
 
 /// The casts that end the view, as far as they are fetched.
 #[derive(Debug)]
@@ -19,11 +18,13 @@ pub(super) struct CutRecovery {
     at: Time,
     /// Counts up to ask others in turn.
     turn: usize,
+    /// Whether an answer is over, and its process is asked for what follows.
+    continues: bool,
 }
 
 impl CutRecovery {
     /// Nothing is needed.
-    pub(super) const NONE: Self = Self { needed: None, at: Time::NEVER, turn: 0 };
+    pub(super) const NONE: Self = Self { needed: None, at: Time::NEVER, turn: 0, continues: false };
 
     /// Nothing is needed any more.
     pub(super) fn end(&mut self) {
@@ -35,13 +36,9 @@ impl CutRecovery {
         self.needed = None;
     }
 
-    /// Whether a cast is needed to end the view; then the next ones are requested at once.
-    pub(super) fn takes(&mut self, sender: Pid, number: u64, now: Time) -> bool {
-        let needs = self.needed.as_ref().is_some_and(|cut| number <= cut[sender.index()]);
-        if needs {
-            self.at = now;
-        }
-        needs
+    /// Whether a cast is needed to end the view.
+    pub(super) fn needs(&self, sender: Pid, number: u64) -> bool {
+        self.needed.as_ref().is_some_and(|cut| number <= cut[sender.index()])
     }
 }
 
@@ -50,7 +47,23 @@ impl CastTransport {
     pub(crate) fn need(&mut self, cut: Vec<u64>, now: Time) {
         if self.recovery.needed.as_ref() != Some(&cut) {
             self.recovery.needed = Some(cut);
-            self.recovery.at = now;
+            (self.recovery.at, self.recovery.continues) = (now, false);
+            self.questions.fill(CastQuestion::NONE);
+        }
+    }
+
+    /// Takes in a cast that is needed to end the view. When the answer is over of which it is a part, what follows is requested at
+    /// once.
+    pub(super) fn take_needed(&mut self, now: Time, sender: Pid, number: u64, kept: RetainedCast) {
+        let (have, bytes) = (self.log.have(sender), kept.bytes.len());
+        if !self.log.take(sender, number, kept, true) {
+            return;
+        }
+        let question = &mut self.questions[sender.index()];
+        let was_awaited = question.is_awaited(have, now);
+        question.note(number, bytes);
+        if was_awaited && !question.is_awaited(self.log.have(sender), now) {
+            (self.recovery.at, self.recovery.continues) = (now, true);
         }
     }
 
@@ -78,7 +91,9 @@ impl CastTransport {
             return;
         }
         self.recovery.at = group.now + group.settings.retry;
-        self.recovery.turn += 1;
+        if !core::mem::take(&mut self.recovery.continues) {
+            self.recovery.turn += 1;
+        }
         let (turn, view) = (self.recovery.turn, self.log.view);
         let is_blocked = group.phase == ViewPhase::Blocked;
         let asked = Some(coordinator).filter(|&p| p != group.me() && turn % 2 == 1 && is_blocked);
@@ -86,18 +101,25 @@ impl CastTransport {
         for (p, &upto) in cut.iter().enumerate() {
             let sender = Pid(p as u32);
             let after = self.log.have(sender);
+            let question = &mut self.questions[p];
             if after >= upto {
+                continue;
+            }
+            if question.is_awaited(after, group.now) {
+                self.recovery.at = self.recovery.at.min(question.until());
                 continue;
             }
             let anyone = || peers.get((turn / 2 + sender.index()) % peers.len().max(1)).copied();
             if let Some(to) = known(sender, upto).or(asked).or_else(anyone) {
+                *question = CastQuestion::all(upto, group.now, group.settings.retry);
                 post.push(to, PacketItem::Fetch { view, sender, after, upto });
             }
         }
     }
 
-    /// Gives casts after `after`, up to `upto`, to a process that misses them. As long as this member takes part in their
-    /// view they leave as other casts do: within the round, and where the carrier has room. The process asks again.
+    /// Gives casts after `after`, up to `upto`, to a process that misses them. As datagrams they leave within the round, or all in
+    /// a later one; and as long as this member takes part in their view only where the carrier has room: a view also ends
+    /// where it has none. The process asks again.
     pub(crate) fn on_fetch(
         &mut self,
         group: &GroupMembership,
@@ -113,28 +135,28 @@ impl CastTransport {
             _ if self.log.view == view => (&self.log, group.phase == ViewPhase::Active),
             _ => return,
         };
-        let limit = match is_present {
-            true if !group.may_send() => return,
-            true => FETCHED_BYTES.min(self.budget.left()),
-            false => FETCHED_BYTES,
-        };
-        if limit == 0 {
+        if is_present && !group.may_send() {
             return;
         }
-        let (mut bytes, mut is_first) = (0, true);
-        for number in after.saturating_add(1).max(casts.first(sender))..=upto {
+        let first = after.saturating_add(1).max(casts.first(sender));
+        let (mut bytes, mut answer) = (0, Vec::new());
+        for number in first..=upto {
             let Some(kept) = casts.get(sender, number) else { break };
-            bytes += kept.bytes.len();
             // One is given, however large it is.
-            if bytes > limit && !is_first {
+            if bytes + kept.bytes.len() > FETCHED_BYTES && number > first {
                 break;
             }
-            is_first = false;
-            if is_present {
-                self.budget.spent += kept.bytes.len();
-            }
-            post.push(from, PacketItem::Cast { view, sender, number, kept: kept.clone() });
+            bytes += kept.bytes.len();
+            answer.push(PacketItem::Cast { view, sender, number, kept: kept.clone() });
         }
+        if self.lane == Lane::Datagram && !self.budget.fits(bytes) {
+            let is_same =
+                |other: &CutRequest| (other.from, other.view, other.sender) == (from, view, sender);
+            self.waiting_requests.retain(|other| !is_same(other));
+            return self.waiting_requests.push(request);
+        }
+        self.budget.spent += bytes;
+        answer.into_iter().for_each(|item| post.push(from, item));
     }
 }
 

@@ -9,11 +9,13 @@
 //! | `retransmission.rs` | the channel to each peer: messages, and repetition |
 //! | `ring.rs` | casts along a ring |
 //! | `parts.rs` | messages that are larger than a packet |
+//! | `fetching.rs` | questions for casts that this process misses |
 //! | `cut_recovery.rs` | casts that end a view, fetched of any process |
 
 mod acknowledgements;
 mod collector;
 mod cut_recovery;
+mod fetching;
 mod log;
 mod parts;
 mod retransmission;
@@ -38,6 +40,7 @@ use amcast_core::groupcast::Grade;
 use amcast_core::messages::Lane;
 use amcast_core::{Pid, Span};
 use cut_recovery::CutRecovery;
+use fetching::CastQuestion;
 use parts::PartSize;
 use retransmission::PeerChannel;
 use ring::{LinkMessage, RingArrivals};
@@ -63,9 +66,19 @@ impl RoundBudget {
         self.spent < ROUND_BYTES
     }
 
-    /// How many bytes may leave in this round.
-    const fn left(self) -> usize {
-        ROUND_BYTES.saturating_sub(self.spent)
+    /// Whether so many bytes more may leave in this round, together; if not they wait.
+    const fn fits(&mut self, bytes: usize) -> bool {
+        let fits = self.spent == 0 || self.spent + bytes <= ROUND_BYTES;
+        self.is_over |= !fits;
+        fits
+    }
+
+    /// How many bytes of so many may leave in this round.
+    fn limit(self, lane: Lane, bytes: usize) -> usize {
+        match lane {
+            Lane::Stream => bytes,
+            Lane::Datagram => bytes.min(ROUND_BYTES.saturating_sub(self.spent)),
+        }
     }
 }
 
@@ -88,6 +101,10 @@ pub(crate) struct CastTransport {
     channels: Vec<PeerChannel>,
     ring: RingArrivals,
     pub(crate) acks: Acknowledgements,
+    /// By sender: the last question for its casts that are missing here.
+    questions: Vec<CastQuestion>,
+    /// Requests for casts that wait for a later round.
+    waiting_requests: Vec<CutRequest>,
     recovery: CutRecovery,
 }
 
@@ -106,6 +123,8 @@ impl CastTransport {
             channels: alloc::vec![PeerChannel::new(settings.retry); n],
             ring: RingArrivals::default(),
             acks: Acknowledgements::new(settings),
+            questions: alloc::vec![CastQuestion::NONE; n],
+            waiting_requests: Vec::new(),
             recovery: CutRecovery::NONE,
         }
     }
@@ -140,6 +159,9 @@ impl CastTransport {
     /// A round begins, as the last one has ended with a wake-up: sends what waited for it.
     pub(crate) fn begin_round(&mut self, group: &GroupMembership, post: &mut OutgoingPackets) {
         if core::mem::take(&mut self.budget).is_over {
+            for request in core::mem::take(&mut self.waiting_requests) {
+                self.on_fetch(group, request, post);
+            }
             self.send_waiting(group, post);
         }
     }
@@ -206,7 +228,10 @@ impl CastTransport {
         }
         if group.phase == ViewPhase::Active {
             // Also of one it had: the sender does not know.
-            self.log.take(sender, number, kept, false);
+            let bytes = kept.bytes.len();
+            if self.log.take(sender, number, kept, false) {
+                self.questions[sender.index()].note(number, bytes);
+            }
             // The rest of the message follows, and its acknowledgement is enough.
             let continues = more && !self.log.gap(sender);
             match grade {
@@ -216,8 +241,8 @@ impl CastTransport {
                 Grade::Stable if continues => self.acks.within(now, group.settings.ack),
                 Grade::Stable => self.acks.paced(now, group.members.len()),
             }
-        } else if self.recovery.takes(sender, number, now) {
-            self.log.take(sender, number, kept, true);
+        } else if self.recovery.needs(sender, number) {
+            self.take_needed(now, sender, number, kept);
         }
     }
 
@@ -276,6 +301,8 @@ impl CastTransport {
     pub(crate) fn block(&mut self) {
         self.queue.clear();
         self.ring.clear();
+        // Its sender may be the one that has failed.
+        self.questions.fill(CastQuestion::NONE);
         self.recovery.forget_cut();
     }
 
@@ -309,6 +336,7 @@ impl CastTransport {
     /// Nothing more comes of a message of the view before, and nothing is needed to end that.
     fn end_view(&mut self) {
         self.assemblies.iter_mut().for_each(|parts| *parts = CastAssembly::default());
+        self.questions.fill(CastQuestion::NONE);
         self.recovery.end();
     }
 }

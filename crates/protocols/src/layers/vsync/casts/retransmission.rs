@@ -275,7 +275,7 @@ impl CastTransport {
         post: &mut OutgoingPackets,
     ) {
         let (view, sender) = (self.log.view, me);
-        let limit = RESENT_BYTES.min(self.budget.left());
+        let limit = self.budget.limit(self.lane, RESENT_BYTES);
         let mut said = 0;
         for number in after + 1..=upto {
             let Some(kept) = self.log.get(sender, number).cloned() else { continue };
@@ -329,7 +329,7 @@ impl CastTransport {
             }
         }
         if messages {
-            let limit = RESENT_BYTES.min(self.budget.left());
+            let limit = self.budget.limit(self.lane, RESENT_BYTES);
             let channel = &mut self.channels[to.index()];
             let mut said = 0;
             let messages =

@@ -195,10 +195,113 @@ fn fetched_casts_of_the_present_view_leave_within_the_round_and_the_room_of_the_
         count(&group.lose(1, 2), "cast")
     };
     assert_eq!(fetched(&mut group, 1), 8);
-    assert_eq!(fetched(&mut group, 40), 132, "128 KiB");
-    assert_eq!(fetched(&mut group, 1), 8, "the next round");
+    assert_eq!(
+        fetched(&mut group, 40),
+        16 * 8 + 8,
+        "128 KiB, and the last answer in the next round"
+    );
+    assert_eq!(fetched(&mut group, 1), 8);
     group.members[1].group.has_room = false;
     assert_eq!(fetched(&mut group, 1), 0, "the carrier has no room");
+}
+
+/// Casts of these bytes that member 1 makes, each in a packet, of which those up to `lost` arrive nowhere.
+fn lose_first(group: &mut ThreeMembers, casts: usize, bytes: usize, lost: usize) {
+    for at in 1..=casts {
+        let member = &mut group.members[1];
+        member.casts.cast(&member.group, Grade::Stable, &alloc::vec![7; bytes], &mut member.post);
+        group.step(1, Input::Wake);
+        if at <= lost {
+            group.way.clear();
+        }
+    }
+}
+
+#[test]
+fn thirty_casts_that_were_lost_before_one_that_arrived_come_back_in_five_round_trips() {
+    let mut group = gathering();
+    lose_first(&mut group, 31, 8, 30);
+    let seen = group.watch(1);
+    let count = |what| seen.iter().filter(|(.., said)| *said == what).count();
+    let have = group.members.iter().map(|member| member.casts.log.have(Pid(1)));
+    assert!(have.clone().all(|have| have == 31), "{:?}: {seen:?}", have.collect::<Vec<_>>());
+    // 1, 2, 4, 8 and 15 of them, by each member.
+    assert_eq!((count("fetch"), count("ask")), (2 * 5, 0), "{seen:?}");
+}
+
+#[test]
+fn lost_casts_that_are_more_than_one_answer_come_back_without_a_wait() {
+    let mut group = ThreeMembers::of(Grade::Stable, |p| VsyncSettings {
+        lane: Lane::Datagram,
+        window: 256,
+        ..gathering_settings(p)
+    });
+    group.run(5);
+    lose_first(&mut group, 201, 1000, 200);
+    let seen = group.watch(5);
+    let have = group.members.iter().map(|member| member.casts.log.have(Pid(1)));
+    assert!(have.clone().all(|have| have == 201), "{:?}", have.collect::<Vec<_>>());
+    let count = |what| seen.iter().filter(|(.., said)| *said == what).count();
+    // The last questions are for as many as fit into an answer.
+    assert!(count("fetch") <= 2 * 9 && count("ask") == 0, "{seen:?}");
+}
+
+#[test]
+fn a_cast_that_another_one_has_overtaken_is_repeated_once_at_most() {
+    let mut group = gathering();
+    lose_first(&mut group, 20, 8, 0);
+    let is_to = |way: &(Pid, Pid, VsyncPacket)| (way.0, way.1) == (Pid(1), Pid(2));
+    let way = group.way.drain(..).filter(is_to).map(|(_, _, packet)| packet);
+    let way: Vec<_> = way.filter(|packet| count(&packet.items, "cast") > 0).collect();
+    assert_eq!(way.len(), 20);
+    // Each of them arrives in a round of its own, the later one of two first.
+    for pair in way.chunks(2) {
+        for packet in pair.iter().rev() {
+            group.now += Span::micros(100);
+            group.step(2, Input::Medium(messages::MessageInput::From(Pid(1), packet.clone())));
+            group.step(2, Input::Wake);
+        }
+    }
+    let asked: Vec<u64> = group
+        .lose(2, 1)
+        .iter()
+        .filter_map(|item| match item {
+            PacketItem::Fetch { after, upto, .. } => Some(upto - after),
+            _ => None,
+        })
+        .collect();
+    assert!(asked.len() <= 10 && asked.iter().all(|&casts| casts == 1), "{asked:?}");
+}
+
+#[test]
+fn an_answer_says_what_is_here_at_the_end_of_the_round() {
+    let mut group = gathering();
+    lose_first(&mut group, 3, 8, 0);
+    let items = group.lose(1, 2);
+    group.receive(2, 1, alloc::vec![PacketItem::AskAck { view: 0, number: 3 }]);
+    group.receive(2, 1, items);
+    group.step(2, Input::Wake);
+    let items = group.lose(2, 1);
+    let have = items.iter().find_map(|item| match item {
+        PacketItem::Ack { have, .. } => Some(have[1]),
+        _ => None,
+    });
+    assert_eq!((have, count(&items, "fetch")), (Some(3), 0), "{items:?}");
+}
+
+#[test]
+fn answers_do_not_hasten_what_leaves_at_a_bounded_rate() {
+    let mut group = gathering();
+    let one = alloc::vec![PacketItem::AskAck { view: 0, number: 0 }];
+    let acks = (0..40).map(|_| {
+        group.receive(2, 1, one.clone());
+        group.step(2, Input::Wake);
+        (count(&group.lose(2, 1), "ack"), count(&group.lose(2, 0), "ack"))
+    });
+    let acks: Vec<_> = acks.collect();
+    let sum = |of: fn(&(usize, usize)) -> usize| acks.iter().map(of).sum::<usize>();
+    assert_eq!(sum(|acks| acks.0), 40);
+    assert!(sum(|acks| acks.1) <= 4, "to the collector: {acks:?}");
 }
 
 /// The items that the sender of a cast sends to a member that enters the view after it.
