@@ -42,12 +42,15 @@ pub struct KvWorkload {
     moving: KeyMove,
     /// Where all keys are in one shard: what their names begin with.
     tag: &'static str,
+    /// Whether pipelines hold commands over several shards, too: where no read of one shard goes without a place in the order.
+    batches_over_shards: bool,
 }
 
 impl KvWorkload {
     /// Of a store of so many shards.
     pub fn new(shards: usize) -> Self {
-        Self { map: Partitions::by_slot(shards), moving: KeyMove::Going, tag: "" }
+        let map = Partitions::by_slot(shards);
+        Self { map, moving: KeyMove::Going, tag: "", batches_over_shards: false }
     }
 
     fn key(&self, kind: char, number: u64) -> String {
@@ -99,13 +102,15 @@ impl KvWorkload {
     /// Commands on two keys that only read, or only write.
     fn pipeline(&self, (one, other): (&str, &str), counter: &str, value: &str) -> Call {
         match value.as_bytes().last().map(|last| last % 8) {
-            Some(0) => self.batch(&[&["GET", one], &["STRLEN", other], &["GET", counter]]),
-            Some(4) => self.batch(&[&["MGET", one, other], &["MGET", other, one]]),
-            Some(1) => self.batch(&[
+            Some(4) if self.batches_over_shards => {
+                self.batch(&[&["MGET", one, other], &["MGET", other, one]])
+            }
+            Some(1) if self.batches_over_shards => self.batch(&[
                 &["MSET", one, value, other, value],
                 &["MSET", other, "y", one, value],
                 &["MSET", one, "z", other, "z"],
             ]),
+            Some(0 | 4) => self.batch(&[&["GET", one], &["STRLEN", other], &["GET", counter]]),
             _ => self.batch(&[&["SET", one, value], &["INCR", counter], &["APPEND", other, "y"]]),
         }
     }
@@ -169,6 +174,7 @@ impl Workload for KvWorkload {
     fn begin(&mut self, level: ReadLevel) {
         // Of several shards such reads promise less than one order.
         self.tag = if level == ReadLevel::Sequential { "{t}" } else { "" };
+        self.batches_over_shards = level == ReadLevel::Ordered;
     }
 
     fn reads_here(&self) -> bool {
