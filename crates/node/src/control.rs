@@ -569,7 +569,8 @@ mod tests {
         let silent: Vec<_> =
             (0..3 * STRANGERS_MAX).map(|_| std::net::TcpStream::connect(at).unwrap()).collect();
         let known = NodeAddress::Address(at, ClusterKey::default(), "/nowhere/n0.sock".into());
-        let stream = known.connect().unwrap();
+        // On a busy machine the strangers may still wait to be accepted.
+        let stream = (0..20).find_map(|_| known.connect().ok()).expect("a place");
         (&stream).write_all(b"status\n").unwrap();
         assert!(matches!(requests.recv(), Ok(ControlRequest::Status(_))));
         drop(silent);
