@@ -224,8 +224,9 @@ fn datagram_sockets(
     let (sender, receiver) = (bind(plan.from)?, bind(plan.to)?);
     set_socket_recv_buffer_size_force(&receiver, RECEIVE_BUFFER_BYTES)
         .map_err(|e| unopened(e.into()))?;
-    let connects = |target| sender.connect(target);
-    receiver.local_addr().and_then(connects).map_err(unopened)?;
+    // Neither hears anybody else.
+    receiver.local_addr().and_then(|target| sender.connect(target)).map_err(unopened)?;
+    sender.local_addr().and_then(|source| receiver.connect(source)).map_err(unopened)?;
     receiver.set_read_timeout(Some(QUIET)).map_err(unopened)?;
     sender.set_write_timeout(Some(LOOK_EVERY)).map_err(unopened)?;
     Ok(StrangerSockets::Udp { sender, receiver, kb_per_s })
@@ -250,6 +251,15 @@ fn unopened(e: Error) -> String {
     format!("a socket of a stranger cannot be opened: {e}")
 }
 
+/// Ends a flow's receiver, also where its sender panics: the scope of both ends when both have.
+struct FlowEnd<'a>(&'a AtomicBool);
+
+impl Drop for FlowEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// Sends, and receives in another thread until it is over.
 fn carried(
     send: impl FnOnce() -> Result<Vec<u64>, String>,
@@ -258,8 +268,10 @@ fn carried(
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let arrived = scope.spawn(|| receive(&is_over));
-        let sent = send();
-        is_over.store(true, Ordering::Release);
+        let sent = {
+            let _end = FlowEnd(&is_over);
+            send()
+        };
         let arrived = arrived.join().expect("the receiver does not panic");
         Ok((sent?, arrived.map_err(|e| format!("a stranger cannot receive: {e}"))?))
     })

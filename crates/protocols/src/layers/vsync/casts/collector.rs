@@ -215,8 +215,9 @@ impl CastTransport {
         let now = group.now;
         self.acks.single.answer(now, from);
         // No member makes more casts before all have the earlier ones.
-        let most = self.log.have(from) + group.settings.window as u64;
-        self.questions[from.index()].want(number.min(most));
+        let have = self.log.have(from);
+        let most = have + group.settings.window as u64;
+        self.questions[from.index()].want(have, number.min(most));
         // The acknowledgement that did not arrive there may be missing to the collector, too: once for all that ask now.
         if let Some(to) = group.collector().filter(|&p| p != from && p != group.me()) {
             let interval = self.acks.interval(now, group.members.len());

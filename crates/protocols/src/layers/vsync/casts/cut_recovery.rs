@@ -18,7 +18,7 @@ pub(super) struct CutRecovery {
     at: Time,
     /// Counts up to ask others in turn.
     turn: usize,
-    /// Whether an answer is over, and its process is asked for what follows.
+    /// Whether an answer is over, and its process is asked for the next casts.
     continues: bool,
 }
 
@@ -52,16 +52,15 @@ impl CastTransport {
         }
     }
 
-    /// Takes in a cast that is needed to end the view. When the answer is over of which it is a part, what follows is requested at
-    /// once.
+    /// Takes in a cast that is needed to end the view. When the answer is over of which it is a part, the next casts are
+    /// requested at once.
     pub(super) fn take_needed(&mut self, now: Time, sender: Pid, number: u64, kept: RetainedCast) {
         let (have, bytes) = (self.log.have(sender), kept.bytes.len());
-        if !self.log.take(sender, number, kept, true) {
-            return;
-        }
+        let was_missing = self.log.take(sender, number, kept, true);
         let question = &mut self.questions[sender.index()];
         let was_awaited = question.is_awaited(have, now);
-        question.note(number, bytes);
+        // Casts that were not missing take room in the answer, too.
+        question.note(now, number, bytes, was_missing);
         if was_awaited && !question.is_awaited(self.log.have(sender), now) {
             (self.recovery.at, self.recovery.continues) = (now, true);
         }

@@ -3,7 +3,8 @@
 //!
 //! Within a view the first question is for one cast, and each one that follows an answer is for twice as many: the first casts are missing
 //! perhaps because others have overtaken them, and answers of many casts, to many members that miss the same ones, would
-//! make a link fuller that is too full already. After a late answer it begins anew, and waits for longer.
+//! make a link fuller that is too full already. After a late answer it begins anew, and waits for longer. Where the sender
+//! itself asks which casts a member has, none is under way any more, and the question is for all that fit into an answer.
 
 use super::CastTransport;
 use crate::layers::vsync::membership::GroupMembership;
@@ -33,16 +34,16 @@ pub(super) struct CastQuestion {
     asked: u64,
     /// How many casts that were, at most.
     casts: u64,
-    /// Whether the next question is for all: the sender has asked what is here.
-    asks_all: bool,
+    /// Whether the next question is for as many as may be: the sender has asked which of its casts this process has.
+    asks_most: bool,
     /// Until when the answer is awaited.
     until: Time,
     /// For how long, from the question on.
     wait: Span,
     /// Bytes of the answer that came.
     came: usize,
-    /// Bytes of the cast that came last: the next one is about as large.
-    last: usize,
+    /// Bytes of the largest cast of it: the next one has no more, most often.
+    largest: usize,
 }
 
 impl CastQuestion {
@@ -51,11 +52,11 @@ impl CastQuestion {
         wanted: 0,
         asked: 0,
         casts: 0,
-        asks_all: false,
+        asks_most: false,
         until: Time::ZERO,
         wait: Span::ZERO,
         came: 0,
-        last: 0,
+        largest: 0,
     };
 
     /// It asks now for all casts up to this one, of a process that answers within `wait`.
@@ -68,17 +69,19 @@ impl CastQuestion {
         self.until
     }
 
-    /// The sender has made casts up to this one, and asks which of them are here: the answer to the last question is awaited no
-    /// longer.
-    pub(super) fn want(&mut self, upto: u64) {
+    /// The sender has made casts up to this one, and asks which of them this process has. If some are missing, the answer to
+    /// the last question is awaited no longer.
+    pub(super) fn want(&mut self, have: u64, upto: u64) {
         self.wanted = self.wanted.max(upto);
-        (self.until, self.asks_all) = (Time::ZERO, true);
+        if have < self.wanted {
+            (self.until, self.asks_most) = (Time::ZERO, true);
+        }
     }
 
     /// Whether more of the answer may be on the way, where so many casts are here without a gap: it has not all that was asked
     /// for, and one more cast fits into it.
     pub(super) fn is_awaited(&self, have: u64, now: Time) -> bool {
-        let is_full = self.came > 0 && self.came + self.last > FETCHED_BYTES;
+        let is_full = self.came > 0 && self.came + self.largest > FETCHED_BYTES;
         now < self.until && have < self.asked && !is_full
     }
 
@@ -89,22 +92,26 @@ impl CastQuestion {
             true => self.wait.times(2).min(retry.times(PATIENCE_MOST)),
             false => retry.times(PATIENCE),
         };
-        self.casts = match mem::take(&mut self.asks_all) {
+        self.casts = match mem::take(&mut self.asks_most) {
             true => CASTS_MOST,
             false if now < self.until => (self.casts * 2).min(CASTS_MOST),
             false => 1,
         };
-        (self.came, self.last) = (0, 0);
+        (self.came, self.largest) = (0, 0);
         self.until = now + self.wait;
         self.asked = upto.min(have + self.casts);
         self.asked
     }
 
-    /// A cast of the sender came that was missing, of so many bytes.
-    pub(super) fn note(&mut self, number: u64, bytes: usize) {
-        if number <= self.asked {
-            self.came += bytes;
-            self.last = bytes;
+    /// A cast of the sender came, of so many bytes. If it was missing the rest of the answer may take as long again.
+    pub(super) fn note(&mut self, now: Time, number: u64, bytes: usize, was_missing: bool) {
+        if number > self.asked {
+            return;
+        }
+        self.came += bytes;
+        self.largest = self.largest.max(bytes);
+        if was_missing && now < self.until {
+            self.until = now + self.wait;
         }
     }
 }
@@ -151,18 +158,41 @@ mod tests {
         let mut question = CastQuestion::all(30, at(0), RETRY);
         assert!(question.is_awaited(0, at(1999)) && !question.is_awaited(0, at(2000)));
         assert!(!question.is_awaited(30, at(0)), "all are here");
-        question.note(31, FETCHED_BYTES);
+        question.note(at(0), 31, FETCHED_BYTES, true);
         assert!(question.is_awaited(0, at(0)), "that one is no part of it");
-        // Six casts of ten thousand bytes fit into an answer.
-        (1..=5).for_each(|number| question.note(number, 10_000));
+        // Six casts of ten thousand bytes fit into an answer, whether they were missing or not.
+        (1..=5).for_each(|number| question.note(at(0), number, 10_000, number % 2 == 0));
         assert!(question.is_awaited(5, at(0)));
-        question.note(6, 10_000);
+        question.note(at(0), 6, 10_000, true);
         assert!(!question.is_awaited(6, at(0)));
         // One that is larger than an answer comes alone.
         let mut question = CastQuestion::all(30, at(0), RETRY);
         assert!(question.is_awaited(0, at(0)));
-        question.note(1, FETCHED_BYTES + 1);
+        question.note(at(0), 1, FETCHED_BYTES + 1, true);
         assert!(!question.is_awaited(1, at(0)));
+        // A small one at its end hides no large one that did not fit.
+        let mut question = CastQuestion::all(30, at(0), RETRY);
+        (1..=6).for_each(|number| question.note(at(0), number, 10_000, true));
+        question.note(at(0), 7, 20, true);
+        assert!(!question.is_awaited(7, at(0)));
+    }
+
+    #[test]
+    fn an_answer_is_late_when_nothing_of_it_came_for_so_long() {
+        let mut question = CastQuestion::all(30, at(0), RETRY);
+        question.note(at(1500), 1, 100, true);
+        assert!(question.is_awaited(1, at(3499)) && !question.is_awaited(1, at(3500)));
+        // Casts that were not missing, and late ones, change nothing.
+        question.note(at(3000), 1, 100, false);
+        question.note(at(3500), 2, 100, true);
+        assert!(!question.is_awaited(2, at(3500)));
+    }
+
+    #[test]
+    fn a_sender_that_asks_while_nothing_is_missing_makes_no_question_larger() {
+        let mut question = CastQuestion::NONE;
+        question.want(7, 7);
+        assert_eq!(question.ask(8, 20, at(100), RETRY), 9);
     }
 
     #[test]
@@ -182,7 +212,7 @@ mod tests {
         assert_eq!(question.ask(40, 50, at(58_000), RETRY), 41);
         assert!(question.is_awaited(40, at(73_999)) && !question.is_awaited(40, at(74_000)));
         // Its sender asks.
-        question.want(60);
+        question.want(40, 60);
         assert!(!question.is_awaited(40, at(60_000)) && question.wanted == 60);
         assert_eq!(question.ask(40, 60, at(60_000), RETRY), 60);
         assert!(question.is_awaited(40, at(67_999)) && !question.is_awaited(40, at(68_000)));

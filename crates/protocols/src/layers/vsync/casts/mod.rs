@@ -230,7 +230,7 @@ impl CastTransport {
             // Also of one it had: the sender does not know.
             let bytes = kept.bytes.len();
             if self.log.take(sender, number, kept, false) {
-                self.questions[sender.index()].note(number, bytes);
+                self.questions[sender.index()].note(now, number, bytes, true);
             }
             // The rest of the message follows, and its acknowledgement is enough.
             let continues = more && !self.log.gap(sender);
