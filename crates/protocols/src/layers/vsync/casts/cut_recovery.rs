@@ -138,15 +138,19 @@ impl CastTransport {
             return;
         }
         let first = after.saturating_add(1).max(casts.first(sender));
-        let (mut bytes, mut answer) = (0, Vec::new());
-        for number in first..=upto {
-            let Some(kept) = casts.get(sender, number) else { break };
+        let (mut bytes, mut end) = (0, first);
+        while end <= upto
+            && let Some(kept) = casts.get(sender, end)
+        {
             // One is given, however large it is.
-            if bytes + kept.bytes.len() > FETCHED_BYTES && number > first {
+            if bytes + kept.bytes.len() > FETCHED_BYTES && end > first {
                 break;
             }
             bytes += kept.bytes.len();
-            answer.push(PacketItem::Cast { view, sender, number, kept: kept.clone() });
+            end += 1;
+        }
+        if end == first {
+            return;
         }
         if self.lane == Lane::Datagram && !self.budget.fits(bytes) {
             let is_same =
@@ -155,7 +159,10 @@ impl CastTransport {
             return self.waiting_requests.push(request);
         }
         self.budget.spent += bytes;
-        answer.into_iter().for_each(|item| post.push(from, item));
+        for number in first..end {
+            let Some(kept) = casts.get(sender, number) else { break };
+            post.push(from, PacketItem::Cast { view, sender, number, kept: kept.clone() });
+        }
     }
 }
 
