@@ -196,6 +196,36 @@ fn a_connection_that_holds_more_answers_than_it_may_is_cut_off() {
     assert!(gateway.is_serving());
 }
 
+#[test]
+fn the_places_of_answers_are_counted_and_given_back() {
+    let _limit = amcast_test_policy::time_limit();
+    let (backend, gateway) = bounded::<Withheld>(|_| {});
+    let mut stream = connect(&gateway);
+    stream.write_all(("DEL a\r\n".to_string() + &"PING\r\n".repeat(1000)).as_bytes()).unwrap();
+    let port = stream.local_addr().unwrap().port();
+    let mut other = BufReader::new(connect(&gateway));
+    let mut held = || {
+        other.get_mut().write_all(b"CLIENT LIST\r\n").unwrap();
+        let mut text = vec![0; line(&mut other)[1..].parse::<usize>().unwrap() + 2];
+        other.read_exact(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let own = text.lines().find(|line| line.contains(&format!("addr=127.0.0.1:{port} ")));
+        let bytes = own.unwrap().split("tot-mem=").nth(1).unwrap();
+        bytes.split(' ').next().unwrap().parse::<usize>().unwrap()
+    };
+    // The answers behind the first one wait for it, each with its place.
+    while held() < 50_000 {
+        std::thread::yield_now();
+    }
+    backend.answers.get().unwrap().answer(backend.open.lock().unwrap()[0], done(b":0\r\n"));
+    let mut reader = BufReader::new(stream);
+    assert_eq!(line(&mut reader), ":0");
+    (0..1000).for_each(|_| assert_eq!(line(&mut reader), "+PONG"));
+    while held() > 0 {
+        std::thread::yield_now();
+    }
+}
+
 /// A status that nobody can ask.
 struct BrokenStatus;
 
@@ -409,6 +439,43 @@ fn a_transaction_has_few_commands_that_the_gateway_runs_itself() {
     // Those of the shards are bounded by their work; and each transaction begins anew.
     let shards = transaction("INCR n", 3000);
     assert_eq!(shards[3001], "*3000");
+}
+
+#[test]
+fn commands_that_the_gateway_runs_itself_leave_other_connections_their_turns() {
+    let _limit = amcast_test_policy::time_limit();
+    // One read takes them all from the socket.
+    const COMMANDS: usize = 5_000;
+    let gateway = local(config());
+    let mut other = BufReader::new(connect(&gateway));
+    let mut executed = || {
+        other.get_mut().write_all(b"INFO commandstats\r\n").unwrap();
+        let mut text = vec![0; line(&mut other)[1..].parse::<usize>().unwrap() + 2];
+        other.read_exact(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let calls = text.split("cmdstat_info:calls=").nth(1).unwrap_or("0,");
+        calls.split(',').next().unwrap().parse::<usize>().unwrap()
+    };
+    for first in ["CLIENT REPLY OFF\n", ""] {
+        let before = executed();
+        let mut stream = connect(&gateway);
+        let mut reads = stream.try_clone().unwrap();
+        stream.write_all((first.to_string() + &"INFO\n".repeat(COMMANDS)).as_bytes()).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(move || while matches!(reads.read(&mut [0; 65_536]), Ok(1..)) {});
+            let mut between = 0;
+            loop {
+                let count = executed() - before;
+                // Few of those that were counted are of this client itself.
+                between += usize::from(count > COMMANDS / 5 && count < COMMANDS);
+                if count >= COMMANDS {
+                    break;
+                }
+            }
+            _ = stream.shutdown(std::net::Shutdown::Both);
+            assert!(between > 5, "{between} answers while they were executed");
+        });
+    }
 }
 
 #[test]

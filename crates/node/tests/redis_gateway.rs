@@ -441,6 +441,41 @@ fn so_many_keys_are_watched_as_is_said_however_they_are_named() {
 }
 
 #[test]
+fn a_key_that_is_named_often_is_watched_once() {
+    let _limit = amcast_test_policy::time_limit();
+    let gateway = local(None);
+    let mut c = connect(&gateway);
+    let often = format!("WATCH{}", " a".repeat(20_000));
+    assert_eq!(pipeline(&mut c, &[often.clone(), often, "WATCH a".into()]), ["+OK"; 3]);
+    assert_eq!(pipeline(&mut connect(&gateway), &["SET a 1".into()]), ["+OK"]);
+    let commands = ["MULTI", "SET seen 1", "EXEC", "EXISTS seen"].map(str::to_owned);
+    assert_eq!(pipeline(&mut c, &commands), ["+OK", "+QUEUED", "*-1", ":0"]);
+}
+
+#[test]
+fn a_command_names_few_clients_and_commands() {
+    let _limit = amcast_test_policy::time_limit();
+    let gateway = local(None);
+    let mut c = connect(&gateway);
+    let filters = |count: usize| format!("CLIENT KILL{}", " ID 999999".repeat(count));
+    let clients = |count: usize| format!("CLIENT LIST ID{}", " 999999".repeat(count));
+    let commands = |which: &str, count: usize| format!("COMMAND {which}{}", " none".repeat(count));
+    let all =
+        [filters(16), filters(17), clients(1001), commands("DOCS", 1001), commands("INFO", 1001)];
+    let expected = [
+        ":0",
+        "-ERR more than 16 filters are given",
+        "-ERR more than 1000 clients are named",
+        "-ERR more than 1000 commands are named",
+        "-ERR more than 1000 commands are named",
+    ];
+    assert_eq!(pipeline(&mut c, &all), expected);
+    let own = c.get_ref().local_addr().unwrap();
+    let kill = format!("CLIENT KILL ADDR {own} SKIPME no");
+    assert_eq!(pipeline(&mut connect(&gateway), &[kill.clone(), kill]), [":1", ":0"]);
+}
+
+#[test]
 fn the_bytes_of_watched_keys_are_bounded_too() {
     let _limit = amcast_test_policy::time_limit();
     let gateway = local(None);

@@ -85,17 +85,21 @@ impl Pipelined {
         });
     }
 
-    /// Reads its own key before and behind a write of it.
+    /// Reads its own key before, between and behind writes of it.
     fn write_own(&mut self) {
-        let (own, before) = (self.own.clone(), self.written.to_string());
-        self.written += 1;
-        let behind = self.written.to_string();
+        let own = self.own.clone();
+        let [before, between, behind] = [0, 1, 2].map(|more| (self.written + more).to_string());
+        self.written += 2;
         let mut commands = Vec::new();
+        push(&mut commands, &["GET", &own]);
+        push(&mut commands, &["SET", &own, &between]);
         push(&mut commands, &["GET", &own]);
         push(&mut commands, &["SET", &own, &behind]);
         push(&mut commands, &["GET", &own]);
         self.exchange(&commands, |c| {
             assert_eq!(c.text(), before, "a read does not see a write behind it");
+            assert_eq!(c.line(), "+OK");
+            assert_eq!(c.text(), between, "nor where it follows a write");
             assert_eq!(c.line(), "+OK");
             assert_eq!(c.text(), behind);
         });

@@ -7,7 +7,14 @@ use super::super::reply::{RedisError, Reply};
 use super::subcommands;
 use amcast_core::limits::ANSWER_BYTES_MAX;
 use std::fmt::Write;
+use std::net::SocketAddr;
 use std::sync::Arc;
+
+/// How many clients, or commands, a command may name: to find each takes time, and others wait meanwhile.
+pub(super) const NAMED_MAX: usize = 1000;
+
+/// How many filters `CLIENT KILL` may have: each looks at all clients.
+const KILL_FILTERS_MAX: usize = 16;
 
 pub(crate) const COMMANDS: &[CommandSpec] = &[
     CommandSpec::local("ping", -1, "fast", ping, "Answers PONG or its argument."),
@@ -322,6 +329,11 @@ fn list(c: &ClientState, filters: &[&[u8]], reply: &mut Reply<'_>) -> Result<(),
             }
         }
         [word, ids @ ..] if word.eq_ignore_ascii_case(b"id") && !ids.is_empty() => {
+            if ids.len() > NAMED_MAX {
+                return Err(RedisError::new(format!(
+                    "ERR more than {NAMED_MAX} clients are named"
+                )));
+            }
             let id = |id: &&[u8]| parse_int(id).ok_or(RedisError::new("ERR Invalid client ID"));
             let ids = ids.iter().map(id).collect::<Result<Vec<_>, _>>()?;
             let named = ids.iter().filter_map(|id| clients.get(&(*id as u64)));
@@ -373,7 +385,8 @@ fn kill(c: &ClientState, filters: &[&[u8]], reply: &mut Reply<'_>) -> Result<Aft
     let clients: Vec<Arc<ClientInfo>> = lock(&c.server.clients).values().cloned().collect();
     let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
     if let [addr] = filters {
-        let found = clients.iter().find(|i| i.peer.to_string() == text(addr));
+        let address: Option<SocketAddr> = text(addr).parse().ok();
+        let found = clients.iter().find(|i| Some(i.peer) == address);
         let found = found.ok_or(RedisError::new("ERR No such client"))?;
         reply.ok();
         return Ok(end(c, std::slice::from_ref(found)));
@@ -381,9 +394,13 @@ fn kill(c: &ClientState, filters: &[&[u8]], reply: &mut Reply<'_>) -> Result<Aft
     if !filters.len().is_multiple_of(2) {
         return Err(RedisError::SYNTAX);
     }
+    if filters.len() > 2 * KILL_FILTERS_MAX {
+        return Err(RedisError::new(format!("ERR more than {KILL_FILTERS_MAX} filters are given")));
+    }
     let (mut spare_me, mut chosen) = (true, clients);
     for pair in filters.chunks_exact(2) {
         let value = text(pair[1]);
+        let address: Option<SocketAddr> = value.parse().ok();
         match pair[0].to_ascii_lowercase().as_slice() {
             b"id" => {
                 let id = parse_int(pair[1]).filter(|id| *id > 0);
@@ -391,8 +408,8 @@ fn kill(c: &ClientState, filters: &[&[u8]], reply: &mut Reply<'_>) -> Result<Aft
                     id.ok_or(RedisError::new("ERR client-id should be greater than 0"))? as u64;
                 chosen.retain(|i| i.id == id);
             }
-            b"addr" => chosen.retain(|i| i.peer.to_string() == value),
-            b"laddr" => chosen.retain(|i| i.local.to_string() == value),
+            b"addr" => chosen.retain(|i| Some(i.peer) == address),
+            b"laddr" => chosen.retain(|i| Some(i.local) == address),
             b"user" if value == "default" => {}
             b"user" => return Err(RedisError::new(format!("ERR No such user '{value}'"))),
             b"type" if value == "normal" => {}

@@ -5,6 +5,7 @@ use super::super::number::parse_int;
 use super::super::registry::{self, AfterRun, CommandSpec, KeyArguments};
 use super::super::reply::{RedisError, Reply};
 use super::super::{Context, Partitions, glob, slots};
+use super::connection::NAMED_MAX;
 use super::{hyperloglog, info, keys, subcommands};
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_core::{Gid, GroupSet};
@@ -291,6 +292,9 @@ fn command(
         (b"info", []) => {
             reply.array(all().count());
             all().for_each(|(_, c)| describe(c, reply));
+        }
+        (b"info" | b"docs", names) if names.len() > NAMED_MAX => {
+            return Err(RedisError::new(format!("ERR more than {NAMED_MAX} commands are named")));
         }
         (b"info", names) => {
             reply.array(names.len());

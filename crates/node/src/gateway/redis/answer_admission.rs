@@ -209,16 +209,6 @@ impl AnswerTurn {
         Self { admission, host, size, number, is_placed: false, timer: None }
     }
 
-    /// A place for an answer of unknown size, if there is one now.
-    pub(super) fn now(admission: &Arc<AnswerAdmission>, host: IpAddr) -> Option<Self> {
-        let mut turn = Self::new(admission, host, AnswerSize::Unknown);
-        let mut all = lock(&admission.0);
-        let (places, share, most) = all.places(turn.size);
-        turn.is_placed = places.hosts.is_empty() && places.take(turn.number, share, most);
-        drop(all);
-        turn.is_placed.then_some(turn)
-    }
-
     /// Whether it has its place. If not, `cx` is woken when it is to be asked again.
     pub(super) fn is_placed(&mut self, cx: &mut Context<'_>) -> bool {
         if self.is_placed {

@@ -15,8 +15,9 @@
 //!
 //! Reads that are not ordered ([`Backend::read`](crate::gateway::Backend::read)) are under way only with others like them:
 //! the connection sees to that. Each is answered as of a moment while it is under way; which of them is as of
-//! an earlier one, nobody says. The same is true of a read that is [refused](amcast_kv::size_refusal) for the size of its
-//! answer and is sent again: no write of the connection to its keys passes it, and other reads may.
+//! an earlier one, nobody says. The same is true of a read that is sent again, since it was
+//! [refused](amcast_kv::size_refusal) for the size of its answer, or its node was lost: shards keep no answers to reads, so
+//! that it is read anew, as of a later moment. So no write of the connection to its keys passes a read, and other reads may.
 
 use amcast_core::{Gid, GroupSet};
 use std::collections::VecDeque;
@@ -34,8 +35,6 @@ pub(super) struct CommandReach<'a> {
     /// Hashes of its keys, in ascending order; none if it touches whole shards.
     pub(super) keys: Option<&'a [u64]>,
     pub(super) writes: bool,
-    /// Whether it may be refused for the size of its answer, and be sent again later.
-    pub(super) refusable: bool,
 }
 
 impl<'a> CommandReach<'a> {
@@ -53,7 +52,6 @@ struct KeyHold {
     /// None for all keys.
     key: Option<u64>,
     writes: bool,
-    refusable: bool,
 }
 
 impl KeyHold {
@@ -75,9 +73,8 @@ pub(super) struct Pipeline {
     only: Option<Gid>,
     /// In ascending order of requests.
     held: VecDeque<KeyHold>,
-    /// Of these, those that write, and those that may be refused.
+    /// Of these, those that write.
     writes: usize,
-    refusable: usize,
 }
 
 impl Pipeline {
@@ -93,7 +90,7 @@ impl Pipeline {
 
     /// Whether a command may be sent now.
     pub(super) fn admits(&self, reach: &CommandReach<'_>) -> bool {
-        let overtakes = reach.writes && self.refusable > 0;
+        let overtakes = reach.writes && self.held.len() > self.writes;
         let same_shard = reach.dst.len() == 1 && self.only == reach.dst.lowest();
         if self.open.is_empty() || same_shard && !overtakes {
             return true;
@@ -101,20 +98,15 @@ impl Pipeline {
         self.held.iter().all(|held| {
             // The shard keeps the order, but of a read that is sent again.
             let same_shard = held.dst.len() == 1 && held.dst == reach.dst;
-            let ordered = same_shard && !(held.refusable && reach.writes);
+            let ordered = same_shard && (held.writes || !reach.writes);
             ordered || !(held.writes || reach.writes) || held.is_apart(reach)
         })
-    }
-
-    /// Whether a command touches a key that one under way writes.
-    pub(super) fn is_written(&self, reach: &CommandReach<'_>) -> bool {
-        self.writes > 0 && self.held.iter().any(|held| held.writes && !held.is_apart(reach))
     }
 
     /// Notes that a request was sent, or that one more command is in it. A request's first command comes in the order of
     /// requests.
     pub(super) fn sent(&mut self, request: u64, reach: &CommandReach<'_>) {
-        let CommandReach { dst, writes, refusable, .. } = *reach;
+        let CommandReach { dst, writes, .. } = *reach;
         let before = self.held.len();
         let single = if dst.len() == 1 { dst.lowest() } else { None };
         self.only =
@@ -123,7 +115,7 @@ impl Pipeline {
         let at = self.open.partition_point(|open| *open <= request);
         self.open.insert(at, request);
         let at = self.held.partition_point(|held| held.request <= request);
-        let hold = |key| KeyHold { request, dst, key, writes, refusable };
+        let hold = |key| KeyHold { request, dst, key, writes };
         match reach.few_keys() {
             None => self.held.push_back(hold(None)),
             Some(keys) => self.held.extend(keys.iter().map(|key| hold(Some(*key)))),
@@ -134,7 +126,6 @@ impl Pipeline {
             self.held.make_contiguous()[at..].rotate_right(more);
         }
         self.writes += if writes { more } else { 0 };
-        self.refusable += if refusable { more } else { 0 };
     }
 
     /// Notes that a request was answered; how many commands it had.
@@ -147,7 +138,6 @@ impl Pipeline {
         let count = self.held.range(from..).take_while(|held| held.request == request).count();
         for held in self.held.drain(from..from + count) {
             self.writes -= usize::from(held.writes);
-            self.refusable -= usize::from(held.refusable);
         }
         if self.held.is_empty() {
             self.held.shrink_to(HOLDS_KEPT);
@@ -168,7 +158,7 @@ mod tests {
 
     fn reach<'a>(shards: &[u8], keys: &'a [u64], writes: bool) -> CommandReach<'a> {
         let dst = shards.iter().map(|g| Gid(*g)).collect();
-        CommandReach { dst, keys: Some(keys), writes, refusable: false }
+        CommandReach { dst, keys: Some(keys), writes }
     }
 
     #[test]
@@ -231,7 +221,7 @@ mod tests {
         assert!(p.admits(&reach(&[1], &[20], true)), "another key");
         assert!(!p.admits(&reach(&[0, 1], &[10, 20], false)), "a read of the written key");
         let (dst, keys) = (GroupSet::first(2), None);
-        assert!(!p.admits(&CommandReach { dst, keys, writes: false, refusable: false }));
+        assert!(!p.admits(&CommandReach { dst, keys, writes: false }));
         p.sent(2, &reach(&[1], &[20], false));
         assert!(p.admits(&reach(&[1, 2], &[20, 30], false)), "reads do not clash");
         assert!(!p.admits(&reach(&[1, 2], &[20, 30], true)));
@@ -243,20 +233,22 @@ mod tests {
     }
 
     #[test]
-    fn a_write_waits_behind_a_read_of_its_key_that_may_be_sent_again() {
+    fn a_write_waits_behind_a_read_of_its_key_which_may_be_sent_again() {
         let mut p = Pipeline::default();
-        p.sent(1, &CommandReach { refusable: true, ..reach(&[0], &[10], false) });
+        p.sent(1, &reach(&[0], &[10], false));
         assert!(!p.admits(&reach(&[0], &[10], true)), "the shard cannot keep the order");
         assert!(p.admits(&reach(&[0], &[11], true)) && p.admits(&reach(&[0], &[10], false)));
-        assert!(!p.is_written(&reach(&[0], &[10], false)));
+        // Also where that read is behind a write of the key.
         p.sent(2, &reach(&[0], &[11], true));
-        assert!(p.is_written(&reach(&[0], &[11], false)));
-        assert!(!p.is_written(&reach(&[0], &[10], false)));
+        assert!(p.admits(&reach(&[0], &[11], true)));
+        p.sent(3, &reach(&[0], &[11], false));
+        assert!(!p.admits(&reach(&[0], &[11], true)) && p.admits(&reach(&[0], &[11], false)));
         p.answered(1);
         assert!(p.admits(&reach(&[0], &[10], true)));
+        p.answered(3);
+        assert!(p.admits(&reach(&[0], &[11], true)));
         p.answered(2);
-        assert!(!p.is_written(&reach(&[0], &[11], false)));
-        assert_eq!((p.writes, p.refusable), (0, 0));
+        assert_eq!((p.writes, p.held.len()), (0, 0));
     }
 
     #[test]

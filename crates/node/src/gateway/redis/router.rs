@@ -17,6 +17,9 @@ use std::task::{Poll, Waker};
 /// An owned answer of so many bytes is handed on as it is: a copy would take longer than the rest.
 const LARGE_BYTES: usize = 64 << 10;
 
+/// Room for so many answers stays with a lane whose connection has taken all.
+const FRAMES_KEPT: usize = 64;
+
 /// Answers that came for one connection and were not taken yet.
 #[derive(Default)]
 pub(super) struct ArrivedAnswers {
@@ -27,6 +30,11 @@ pub(super) struct ArrivedAnswers {
 }
 
 impl ArrivedAnswers {
+    /// Bytes of its buffers.
+    pub(super) const fn capacity(&self) -> usize {
+        self.bytes.capacity() + self.frames.capacity() * size_of::<RoutedAnswer>()
+    }
+
     /// Shows each answer, and forgets them.
     pub(super) fn drain(&mut self, mut show: impl FnMut(&[u8])) {
         let mut at = 0;
@@ -40,6 +48,7 @@ impl ArrivedAnswers {
             }
         }
         self.bytes.clear();
+        self.frames.shrink_to(FRAMES_KEPT);
     }
 }
 

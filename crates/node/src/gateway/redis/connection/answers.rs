@@ -234,6 +234,7 @@ impl<B: Backend> RedisConnection<B> {
         match then {
             AfterAnswer::Show => reply::write(answer, version, out),
             AfterAnswer::Watch(keys) => {
+                self.transaction.bytes = 0;
                 let versions = reply::elements(answer).unwrap_or_default();
                 let number = |v: &[u8]| {
                     let digits = v.strip_prefix(b":")?.strip_suffix(b"\r\n")?;

@@ -116,9 +116,7 @@ impl<B: Backend> RedisConnection<B> {
             None => self.begin_batch(&pending, kind),
         };
         let UnsentCommand { dst, keys, read_only, then, call, .. } = pending;
-        // Each read of a batch may be refused for the size of its answer.
-        let refusable = read_only;
-        let reach = CommandReach { dst, keys: keys.as_deref(), writes: !read_only, refusable };
+        let reach = CommandReach { dst, keys: keys.as_deref(), writes: !read_only };
         self.pipeline.sent(request, &reach);
         self.keep_keys(keys);
         self.await_answer(request, then, call);

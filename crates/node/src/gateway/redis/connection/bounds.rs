@@ -1,7 +1,6 @@
 //! The bounds of one connection: memory, and commands under way.
 
 use super::super::answer_admission::{AnswerSize, AnswerTurn, LARGE_ANSWER_BYTES};
-use super::super::pipeline::CommandReach;
 use super::super::unauthenticated;
 use super::super::wire::OUTPUT_BYTES_CALM;
 use super::state::AnswerKnowledge;
@@ -15,6 +14,9 @@ use std::task::Context;
 
 /// A connection that holds fewer bytes than this is not counted: most never hold more.
 const UNCOUNTED_BYTES: usize = 16 << 10;
+
+/// Room for so many answers stays with a connection that awaits none.
+const SLOTS_KEPT: usize = 64;
 
 /// A larger buffer of a connection is given back when it is empty.
 pub(super) const BUFFER_BYTES_KEPT: usize = BUFFER_BYTES_MAX;
@@ -67,21 +69,6 @@ impl<B: Backend> RedisConnection<B> {
         }
     }
 
-    /// Gives a read whose answer should be small a place for a large one, if there is one now, and the read follows a write
-    /// of one of its keys: the next write of that key waits behind a read that may be refused.
-    pub(super) fn take_free_place(&self, pending: &mut UnsentCommand) {
-        let reach = CommandReach {
-            dst: pending.dst,
-            keys: pending.keys.as_deref(),
-            writes: false,
-            refusable: false,
-        };
-        if pending.may_answer_much && self.pipeline.is_written(&reach) {
-            let host = unauthenticated::host(&self.client.info);
-            pending.turn = AnswerTurn::now(&self.shared.answers, host).map(Box::new);
-        }
-    }
-
     /// Whether a command with an answer of this size has its place. If not, `cx` is woken when it is to be asked again.
     pub(super) fn has_answer_place(
         &self,
@@ -124,9 +111,10 @@ impl<B: Backend> RedisConnection<B> {
     /// Bytes of all its buffers.
     fn held(&self) -> usize {
         self.answers.bytes
+            + self.answers.slots.capacity() * size_of::<AnswerSlot>()
             + self.wire.capacity()
             + self.input.parser.capacity()
-            + self.mail.bytes.capacity()
+            + self.mail.capacity()
             + self.next.body.capacity()
             + self.batches.capacity()
             + self.pipeline.bytes()
@@ -150,8 +138,11 @@ impl<B: Backend> RedisConnection<B> {
         self.answers.slots.iter().map(bytes).sum()
     }
 
-    /// Gives back its buffers for large commands.
+    /// Gives back its buffers for large commands, and for many.
     pub(super) fn give_back(&mut self) {
+        if self.answers.slots.is_empty() {
+            self.answers.slots.shrink_to(SLOTS_KEPT);
+        }
         if self.next.pending.is_none() && self.next.body.capacity() > BUFFER_BYTES_KEPT {
             self.next.body = Vec::new();
         }

@@ -22,6 +22,8 @@ use amcast_kv::{
 use amcast_smr::SessionWrite;
 use amcast_smr::envelope::Envelope;
 use amcast_smr::hash::hash_bytes;
+use std::collections::BTreeSet;
+use std::iter;
 use std::task::Context;
 
 /// A request whose message is to be handed to the backend.
@@ -60,10 +62,7 @@ impl<B: Backend> RedisConnection<B> {
             && !self.probes(&pending)
         {
             pending.turn = None;
-            self.take_free_place(&mut pending);
-            if pending.turn.is_none() {
-                return self.add_to_batch(pending, kind, cx, now);
-            }
+            return self.add_to_batch(pending, kind, cx, now);
         }
         // Shards execute the commands of the batches before this one.
         if !self.send_batches(cx, now) {
@@ -102,10 +101,7 @@ impl<B: Backend> RedisConnection<B> {
         }
         match self.large_answer(&pending) {
             // It may have waited before, when larger answers were expected.
-            None => {
-                pending.turn = None;
-                self.take_free_place(&mut pending);
-            }
+            None => pending.turn = None,
             Some(size) => {
                 if !self.has_answer_place(&mut pending, size, cx) {
                     return Err(pending);
@@ -148,6 +144,26 @@ impl<B: Backend> RedisConnection<B> {
         let shown: Vec<_> = gathered.commands.iter().map(shown).collect();
         let bytes = shown.iter().map(|c| held(c.iter().map(|arg| arg.len()))).sum();
         self.order(exec, &args, AfterAnswer::Transaction(shown), call);
+        self.transaction.bytes = if self.next.pending.is_some() { bytes } else { 0 };
+        self.next.barrier = true;
+    }
+
+    /// Orders `WATCH`: of each key once, and of none that is watched already.
+    pub(super) fn order_watch(
+        &mut self,
+        watch: &'static CommandSpec,
+        args: &[&[u8]],
+        call: CommandCall,
+    ) {
+        let is_fresh = |key: &&[u8]| !self.client.watched.contains(key);
+        let fresh: BTreeSet<&[u8]> = args[1..].iter().copied().filter(is_fresh).collect();
+        let all: Vec<&[u8]> = iter::once(args[0]).chain(fresh).collect();
+        if all.len() == 1 {
+            return self.answer(Some(call), |reply| reply.ok());
+        }
+        let keys = all[1..].iter().map(|key| (*key).into()).collect();
+        let bytes = held(all.iter().map(|key| key.len()));
+        self.order(watch, &all, AfterAnswer::Watch(keys), call);
         self.transaction.bytes = if self.next.pending.is_some() { bytes } else { 0 };
         self.next.barrier = true;
     }
@@ -257,7 +273,6 @@ impl<B: Backend> RedisConnection<B> {
             dst: p.dst,
             keys: p.keys.as_deref(),
             writes: !p.read_only,
-            refusable: false,
         })
     }
 
@@ -308,8 +323,7 @@ impl<B: Backend> RedisConnection<B> {
         if let Some(turn) = turn {
             self.expected.turns.sent(number, turn);
         }
-        let (writes, refusable) = (!read_only, small_answer);
-        let reach = CommandReach { dst, keys: keys.as_deref(), writes, refusable };
+        let reach = CommandReach { dst, keys: keys.as_deref(), writes: !read_only };
         self.pipeline.sent(number, &reach);
         self.keep_keys(keys);
         Ok((number, then))

@@ -101,8 +101,7 @@ impl<B: Backend> RedisConnection<B> {
         };
         let request = large.request();
         self.last_request = request;
-        self.pipeline
-            .sent(request, &CommandReach { dst, keys: None, writes: true, refusable: false });
+        self.pipeline.sent(request, &CommandReach { dst, keys: None, writes: true });
         self.next.large = Some(Box::new(large));
         (request, then)
     }

@@ -14,13 +14,16 @@ pub(super) struct InputProgress {
     pub(super) read_ns: u64,
     /// The input holds no whole command.
     pub(super) starved: bool,
-    /// Commands were left in the input because too many bytes wait to be written.
+    /// Commands were left in the input because too many bytes wait to be written, or the turn is over.
     pub(super) held_back: bool,
+    /// The work of commands that the gateway ran itself in this turn.
+    pub(super) work_here: usize,
 }
 
 impl Default for InputProgress {
     fn default() -> Self {
-        Self { parser: Parser::default(), read_ns: 0, starved: true, held_back: false }
+        let parser = Parser::default();
+        Self { parser, read_ns: 0, starved: true, held_back: false, work_here: 0 }
     }
 }
 
@@ -102,6 +105,6 @@ pub(super) struct NextCommand {
 pub(super) struct TransactionHere {
     /// How many the transaction that is gathered has.
     pub(super) count: usize,
-    /// Bytes that the commands of the ordered transaction take here until it is answered.
+    /// Bytes that the commands of the ordered transaction, or the keys of `WATCH`, take here until it is answered.
     pub(super) bytes: usize,
 }
