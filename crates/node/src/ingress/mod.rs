@@ -607,10 +607,17 @@ impl Ingress {
         self.dropped += u64::from(dropped);
     }
 
-    /// The outcome of the broadcast commands is unknown: notifies their gateways.
+    /// The outcome of the broadcast commands is unknown: notifies their gateways. Commands that wait for room here are
+    /// sent again, too: they may be behind broadcast ones of their connections, and would be ordered before these are repeated.
     pub(crate) fn lose_all(&mut self) {
         let all = self.flights.take_all();
         self.say_of(all, IngressFrame::Lost);
+        for gateway in &mut self.gateways {
+            for WaitingCommand { token, .. } in gateway.waiting.take_all(|_| true) {
+                gateway.end_detour(token);
+                gateway.line.say(IngressFrame::Lost(token));
+            }
+        }
     }
 
     /// None of these will be answered: tells their gateways.

@@ -234,8 +234,12 @@ fn a_member_that_was_left_out_tells_whose_commands_are_lost() {
     place.ingress.serve(true);
     place.say(IngressFrame::Command(7, DST, b"one"));
     assert!(place.take(1).is_some() && place.hears(IngressFrame::Serves(true)));
+    // The next one waits for room, and is not to be ordered before the first one is sent again.
+    place.say(IngressFrame::Command(8, DST, b"two"));
+    assert!(place.take(0).is_none());
     place.ingress.lose_all();
-    assert!(place.hears(IngressFrame::Lost(7)));
+    assert!(place.hears(IngressFrame::Lost(7)) && place.hears(IngressFrame::Lost(8)));
+    assert!(place.take(1).is_none());
     place.ingress.answer(100, Outcome::Executed, b"late");
     place.ingress.round();
     assert!(!place.gateway.fill().unwrap());
