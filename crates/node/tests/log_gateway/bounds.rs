@@ -9,6 +9,7 @@ use prost::Message;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
@@ -366,4 +367,39 @@ fn frames_of_who_has_not_given_the_password_are_read_at_a_bounded_pace() {
         client.append("log", vec![1; 200_000]).unwrap();
     }
     assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn all_who_have_not_given_the_password_are_read_at_a_bounded_pace_together() {
+    let _limit = amcast_test_policy::time_limit();
+    const STRANGERS: usize = 20;
+    let server = TestLogServer::start(Some("secret"));
+    let streams: Vec<TcpStream> = (0..STRANGERS).map(|_| unfinished(&server, "/none", 0)).collect();
+    let ping = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+    let begun = Instant::now();
+    let heard = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for stream in &streams {
+            // The connections end with the test.
+            let (mut sends, mut reads) = (stream, stream);
+            scope.spawn(move || _ = sends.write_all(&ping.repeat(60_000)));
+            let heard = &heard;
+            scope.spawn(move || {
+                let mut bytes = [0; 4096];
+                while let Ok(count @ 1..) = reads.read(&mut bytes) {
+                    heard.fetch_add(count, Ordering::Relaxed);
+                }
+            });
+        }
+        while begun.elapsed() < Duration::from_secs(3) {
+            // Each ping has an answer of as many bytes.
+            let most = 262_144 * (begun.elapsed().as_secs() as usize + 2) + STRANGERS * 8192;
+            let all = heard.load(Ordering::Relaxed);
+            assert!(all <= most, "{all} bytes of answers in {:?}", begun.elapsed());
+            // Whoever comes meanwhile gives the password with its first bytes.
+            server.client_with(Some("secret")).append("log", vec![1; 20_000]).unwrap();
+        }
+        streams.iter().for_each(|stream| _ = stream.shutdown(std::net::Shutdown::Both));
+    });
+    assert!(heard.load(Ordering::Relaxed) > STRANGERS * ping.len(), "they are served");
 }

@@ -34,6 +34,13 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 /// costs time on the thread that serves all clients, also one that asks for nothing.
 const UNKNOWN_BYTES_PER_SECOND: usize = 64 << 10;
 
+/// And so many of all of them together, besides the first of each, which are enough to give it.
+const UNKNOWN_BYTES_PER_SECOND_TOGETHER: usize = 256 << 10;
+const UNKNOWN_FIRST_BYTES: usize = 4 << 10;
+
+/// They are taken from what all have in such pieces.
+const UNKNOWN_PIECE_BYTES: usize = 1 << 10;
+
 /// Accepts connections and hands them on, until nobody takes them. `has_password` says whether clients have to give one.
 pub(crate) async fn accept(
     listener: TcpListener,
@@ -43,6 +50,7 @@ pub(crate) async fn accept(
     let most = files::connections(files::GatewayPort::Log, CONNECTIONS_MAX);
     let clients = if has_password { ShownClients::ByPassword } else { ShownClients::Never };
     let slots = ConnectionSlots::new(most, clients);
+    let together = Arc::new(UnknownBudget::new());
     loop {
         let accepted = tokio::select! {
             () = to.closed() => return,
@@ -56,10 +64,39 @@ pub(crate) async fn accept(
         let _ = stream.set_nodelay(true);
         let held =
             LimitedConnection::new(stream, &slots, IdleRule::Together(GREETING_BYTES, GREETING));
-        let unknown = has_password.then(UnknownPace::begin);
+        let unknown = has_password.then(|| UnknownPace::begin(Arc::clone(&together)));
         if to.send(Ok(PlacedStream::new(held, unknown))).await.is_err() {
             return;
         }
+    }
+}
+
+/// The bytes that may be read of all connections that have not given the password.
+struct UnknownBudget(Mutex<BudgetSecond>);
+
+struct BudgetSecond {
+    /// Those that may be read until this second is over.
+    left: usize,
+    ends: Instant,
+}
+
+impl UnknownBudget {
+    fn new() -> Self {
+        let ends = Instant::now() + Duration::from_secs(1);
+        Self(Mutex::new(BudgetSecond { left: UNKNOWN_BYTES_PER_SECOND_TOGETHER, ends }))
+    }
+
+    /// Takes a piece, or says when there may be one again.
+    fn take(&self) -> Result<usize, Instant> {
+        let mut second = lock(&self.0);
+        let now = Instant::now();
+        if second.ends <= now {
+            second.ends = now + Duration::from_secs(1);
+            second.left = UNKNOWN_BYTES_PER_SECOND_TOGETHER;
+        }
+        let piece = second.left.min(UNKNOWN_PIECE_BYTES);
+        second.left -= piece;
+        if piece > 0 { Ok(piece) } else { Err(second.ends) }
     }
 }
 
@@ -68,26 +105,49 @@ struct UnknownPace {
     /// Bytes that may be read until `second` is over.
     left: usize,
     second: Pin<Box<Sleep>>,
+    /// Of these, those that it was given of what all have together.
+    granted: usize,
+    together: Arc<UnknownBudget>,
 }
 
 impl UnknownPace {
-    fn begin() -> Self {
+    fn begin(together: Arc<UnknownBudget>) -> Self {
         let second = Box::pin(sleep(Duration::from_secs(1)));
-        Self { left: UNKNOWN_BYTES_PER_SECOND, second }
+        let (left, granted) = (UNKNOWN_BYTES_PER_SECOND, UNKNOWN_FIRST_BYTES);
+        Self { left, second, granted, together }
     }
 
     /// Ready when more may be read; the task is woken for that.
     fn poll(&mut self, cx: &mut Context<'_>, origin: &LogConnection) -> Poll<()> {
-        if self.second.as_mut().poll(cx).is_ready() {
-            self.second.as_mut().reset(Instant::now() + Duration::from_secs(1));
-            self.left = UNKNOWN_BYTES_PER_SECOND;
+        loop {
+            if self.second.as_mut().poll(cx).is_ready() {
+                self.second.as_mut().reset(Instant::now() + Duration::from_secs(1));
+                self.left = UNKNOWN_BYTES_PER_SECOND;
+            }
+            if self.left > 0 && self.granted == 0 {
+                match self.together.take() {
+                    Ok(piece) => self.granted = piece,
+                    Err(again) => {
+                        self.second.as_mut().reset(again);
+                        self.left = 0;
+                    }
+                }
+            }
+            if self.left > 0 {
+                return Poll::Ready(());
+            }
+            if self.second.as_mut().poll(cx).is_pending() {
+                lock(&origin.paused).replace(cx.waker().clone());
+                // The password may have arrived meanwhile.
+                return if origin.slot.is_known() { Poll::Ready(()) } else { Poll::Pending };
+            }
         }
-        if self.left == 0 && self.second.as_mut().poll(cx).is_pending() {
-            lock(&origin.paused).replace(cx.waker().clone());
-            // The password may have arrived meanwhile.
-            return if origin.slot.is_known() { Poll::Ready(()) } else { Poll::Pending };
-        }
-        Poll::Ready(())
+    }
+
+    /// So many bytes were read.
+    fn read(&mut self, bytes: usize) {
+        self.left = self.left.saturating_sub(bytes);
+        self.granted = self.granted.saturating_sub(bytes);
     }
 }
 
@@ -159,11 +219,14 @@ impl AsyncRead for PlacedStream {
         if let Some(pace) = unknown {
             std::task::ready!(pace.poll(cx, origin));
         }
-        let before = to.filled().len();
-        let polled = Pin::new(held).poll_read(cx, to);
-        if let Some(pace) = unknown {
-            pace.left = pace.left.saturating_sub(to.filled().len() - before);
-        }
+        let Some(pace) = unknown else { return Pin::new(held).poll_read(cx, to) };
+        // No more than it may read now: a buffer of the library has room for many frames.
+        let most = pace.granted.min(pace.left).min(to.remaining());
+        let mut part = ReadBuf::new(to.initialize_unfilled_to(most));
+        let polled = Pin::new(held).poll_read(cx, &mut part);
+        let bytes = part.filled().len();
+        to.advance(bytes);
+        pace.read(bytes);
         polled
     }
 }
