@@ -47,7 +47,7 @@ use amcast_core::{Gid, Span, Time};
 use amcast_smr::application::{Application, WakeHandle};
 use amcast_storage::{CheckpointReader, Limit, SaveProgress, StorageError};
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 
 /// No checkpoint is written before the logs on a disk have grown by so many bytes.
@@ -329,37 +329,59 @@ impl Checkpoints {
     /// The positions of a state that has just come to be durable.
     ///
     /// # Errors
-    /// When it cannot be saved, for another reason than that the disk is full; the error says what to do.
+    /// When it cannot be saved, for another reason than that there is no room; the error says what to do.
     pub(crate) fn poll(&mut self) -> Result<Option<Vec<u64>>, StorageError> {
-        let (mut saved, mut failed) = (None, None);
-        self.disk.take(|what| match what {
-            SaveProgress::Progress { .. } => {}
-            SaveProgress::Saved { bytes, .. } => saved = Some(bytes),
-            SaveProgress::Failed { error, .. } => failed = Some(error),
-        });
-        if let Some(error) = failed {
-            self.failed(error)?;
-            return Ok(None);
+        let mut told = Vec::new();
+        self.disk.take(|what| told.push(what));
+        let mut durable = None;
+        for what in told {
+            durable = self.on_progress(what)?.or(durable);
         }
-        let Some(bytes) = saved else { return Ok(None) };
+        Ok(durable)
+    }
+
+    /// What became of a state; its positions if it is durable.
+    fn on_progress(&mut self, what: SaveProgress) -> Result<Option<Vec<u64>>, StorageError> {
+        let is_awaited = |position: u64| match &self.stage {
+            SaveStage::Giving(positions) | SaveStage::Saving(positions) => {
+                positions.iter().sum::<u64>() == position
+            }
+            SaveStage::Idle => false,
+        };
+        match what {
+            SaveProgress::Saved { position, bytes } if is_awaited(position) => {
+                Ok(self.saved(bytes))
+            }
+            // That a state which was given up found no room says nothing of the next one.
+            SaveProgress::Failed { position, error }
+                if is_awaited(position) || no_room(&error).is_none() =>
+            {
+                self.failed(error).map(|()| None)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The state that is being saved is durable, with so many bytes: its positions.
+    fn saved(&mut self, bytes: u64) -> Option<Vec<u64>> {
         self.schedule.saved(bytes);
         (self.hurries, self.gave_way) = (self.schedule.hurried > 0, false);
         let stage = std::mem::replace(&mut self.stage, SaveStage::Idle);
         let (SaveStage::Saving(positions) | SaveStage::Giving(positions)) = stage else {
-            return Ok(None);
+            return None;
         };
         let is_older =
             |taken: &Vec<u64>| positions.iter().zip(taken).any(|(has, least)| has < least);
         self.unsaved = self.unsaved.take().filter(is_older);
-        Ok(Some(positions))
+        Some(positions)
     }
 }
 
 impl Checkpoints {
     /// The state could not be saved. For want of room it is given up, and tried again later.
     fn failed(&mut self, error: StorageError) -> Result<(), StorageError> {
-        let StorageError::Full { what: Limit::Disk, path } = &error else { return Err(error) };
-        tracing::error!("{}", unsaved_words(path));
+        let Some(words) = no_room(&error) else { return Err(error) };
+        tracing::error!("{words}");
         self.schedule.failed();
         self.schedule.waits = true;
         // The rest is given all the same, and dropped: the application has the state captured until then.
@@ -371,14 +393,21 @@ impl Checkpoints {
     }
 }
 
-/// That the disk at `path` has no room for a state, and what the node does.
-fn unsaved_words(path: &Path) -> String {
-    format!(
-        "{}: the disk has no room for the state; make room there (`df`). The node continues, and tries to save its \
-         state again in {} s",
+/// That there is no room for a state, and what the node does; none where it could not be saved for another reason.
+fn no_room(error: &StorageError) -> Option<String> {
+    let StorageError::Full { path, what } = error else { return None };
+    let who = match what {
+        Limit::Disk => "the disk has no room for the state; make room there (`df`)",
+        Limit::Quota => {
+            "this user's quota has no room for the state; make room, or have it raised (`quota`)"
+        }
+        Limit::FileSize => return None,
+    };
+    Some(format!(
+        "{}: {who}. The node continues, and tries to save its state again in {} s",
         path.display(),
         LOOK_EVERY.0 / 1_000_000_000
-    )
+    ))
 }
 
 /// Has a thread look how much is free: a disk may hang, and the node's loop does not wait for it.

@@ -316,7 +316,7 @@ fn one_that_finds_no_room_is_given_up_and_the_next_one_waits() {
     let mut app = begin(&mut checkpoints, "no room");
     assert!(!checkpoints.has_more());
     let path = PathBuf::from("checkpoint.new");
-    checkpoints.failed(StorageError::Full { path, what: Limit::Disk }).unwrap();
+    checkpoints.failed(StorageError::Full { path, what: Limit::Quota }).unwrap();
     // The rest of it is sent and dropped.
     while !checkpoints.is_idle() {
         checkpoints.round(&mut app);
@@ -623,10 +623,40 @@ fn the_log_of_a_node_whose_lives_are_all_short_stays_bounded() {
 #[test]
 fn a_state_without_room_does_not_have_the_node_started_again() {
     let _limit = amcast_test_policy::time_limit();
-    let words = unsaved_words(std::path::Path::new("/d/n0.data/state"));
-    assert!(
-        words.starts_with("/d/n0.data/state: ") && words.contains("make room there"),
-        "{words}"
-    );
-    assert!(words.contains("The node continues") && !words.contains("start again"), "{words}");
+    let words =
+        |what| no_room(&StorageError::Full { path: PathBuf::from("/d/n0.data/state"), what });
+    for what in [Limit::Disk, Limit::Quota] {
+        let words = words(what).unwrap();
+        let is_right = words.starts_with("/d/n0.data/state: ") && words.contains("make room");
+        assert!(is_right, "{words}");
+        assert!(words.contains("The node continues") && !words.contains("start again"), "{words}");
+    }
+    assert_eq!(words(Limit::FileSize), None, "no more room would help");
+}
+
+#[test]
+fn the_end_of_a_state_that_was_given_up_is_not_taken_for_that_of_the_next() {
+    let _limit = amcast_test_policy::time_limit();
+    let place = NodeTestDir::new("later");
+    let mut checkpoints = place.open().0;
+    let full = |position| SaveProgress::Failed {
+        position,
+        error: StorageError::Full { path: PathBuf::new(), what: Limit::Disk },
+    };
+    begin(&mut checkpoints, "first");
+    checkpoints.give_up();
+    let mut app = begin(&mut checkpoints, "the second");
+    assert_eq!(checkpoints.on_progress(full(5)).unwrap(), None);
+    let early = SaveProgress::Saved { position: 5, bytes: 5 };
+    assert_eq!(checkpoints.on_progress(early).unwrap(), None);
+    assert!(checkpoints.is_giving() && !checkpoints.dropped && !checkpoints.schedule.waits);
+    while checkpoints.is_giving() {
+        checkpoints.round(&mut app);
+    }
+    let saved = SaveProgress::Saved { position: 10, bytes: 10 };
+    assert_eq!(checkpoints.on_progress(saved).unwrap(), Some(vec![10]));
+    // Another reason than want of room ends the node, of whichever state it is.
+    let source = io::Error::other("rot");
+    let error = StorageError::Io { path: PathBuf::new(), doing: "write it", source };
+    assert!(checkpoints.on_progress(SaveProgress::Failed { position: 5, error }).is_err());
 }

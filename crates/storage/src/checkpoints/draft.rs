@@ -13,6 +13,10 @@ use std::io;
 /// would otherwise go to the disk at once, in front of the log's records.
 const SYNC_BYTES: u64 = 4 << 20;
 
+/// Where its sync finds no room the draft is dropped, and nothing is lost that was written before: an error as where a write
+/// finds none, and not as that of a log's sync.
+const SYNC: &str = "sync this state";
+
 /// How many checkpoints are kept: the newest, and one for the case that it is damaged.
 const KEPT: usize = 2;
 
@@ -70,7 +74,7 @@ impl<F: DiskFile> Draft<F> {
         self.at += piece.len() as u64;
         self.state_bytes += piece.len() as u64;
         if self.at - self.synced >= SYNC_BYTES {
-            self.file.sync().map_err(|e| error(disk, "sync it", e))?;
+            self.file.sync().map_err(|e| error(disk, SYNC, e))?;
             self.synced = self.at;
         }
         Ok(())
@@ -80,7 +84,7 @@ impl<F: DiskFile> Draft<F> {
     pub(crate) fn finish<D: DiskDir<File = F>>(self, disk: &D) -> Result<(), StorageError> {
         let end = piece_head(&[], self.state_bytes, self.seed);
         self.file.write_at(&end, self.at).map_err(|e| error(disk, "write to it", e))?;
-        self.file.sync().map_err(|e| error(disk, "sync it", e))?;
+        self.file.sync().map_err(|e| error(disk, SYNC, e))?;
         let renamed = disk.rename(NEW_NAME, &name(self.position));
         renamed.map_err(|e| error(disk, "rename it", e))?;
         disk.sync().map_err(|e| StorageError::of(disk.path(), "sync its names", e))?;

@@ -5,6 +5,7 @@
 
 use super::{DiskDir, DiskFile};
 use amcast_core::rng::Rng;
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,8 @@ pub(crate) struct Faults {
     pub(crate) stop_after: Option<u64>,
     /// The sync of this number, from 0, fails, and forgets what was to be synced.
     pub(crate) sync_fails: Option<u64>,
+    /// It fails for want of room, as where a file system finds place for bytes when it writes them.
+    pub(crate) sync_finds_no_room: bool,
     /// How many bytes there is room for.
     pub(crate) room: Option<usize>,
     /// Syncs of files take until this is over.
@@ -342,7 +345,9 @@ impl DiskFile for FakeFile {
         let written = std::mem::take(&mut inode.written);
         if fails {
             // Pages that could not be written count as clean from here on.
-            return Err(io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error()));
+            let full = world.faults.sync_finds_no_room;
+            let why = if full { Errno::NOSPC } else { Errno::IO };
+            return Err(io::Error::from_raw_os_error(why.raw_os_error()));
         }
         for (at, bytes) in written {
             place(&mut inode.durable, at, &bytes);

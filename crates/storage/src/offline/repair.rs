@@ -183,13 +183,18 @@ fn copy<D: DiskDir>(
 ) -> Result<(), StorageError> {
     let fail = |e| StorageError::of(&disk.path_of(to), "copy what is cut there", e);
     let copy = disk.create(to).map_err(fail)?;
-    pieces(at, end, |place, count| {
+    let copied = pieces(at, end, |place, count| {
         let mut piece = vec![0; count];
         let got = from.read_at(&mut piece, place)?;
         copy.write_at(&piece[..got], place - at)
     })
-    .and_then(|()| copy.sync())
-    .map_err(fail)?;
+    .and_then(|()| copy.sync());
+    if copied.is_err() {
+        // It is tried again under another name: a part of a copy would take the last room each time. The first error is
+        // the one to tell.
+        let _ = disk.remove(to);
+    }
+    copied.map_err(fail)?;
     sync_names(disk)
 }
 
