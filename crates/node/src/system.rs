@@ -20,16 +20,29 @@ pub(crate) fn sync_folder_of(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Returns when the contents of the file at `path` survive the end of the machine.
+///
+/// # Errors
+/// When nobody knows whether they do.
+pub(crate) fn sync_file(file: &File, path: &Path) -> io::Result<()> {
+    file.sync_all()?;
+    #[cfg(test)]
+    SYNCED.with_borrow_mut(|synced| synced.push(path.to_path_buf()));
+    #[cfg(not(test))]
+    let _ = path;
+    Ok(())
+}
+
 #[cfg(test)]
 thread_local! {
-    /// The directories that this thread has synced.
+    /// The files and directories that this thread has synced.
     static SYNCED: std::cell::RefCell<Vec<std::path::PathBuf>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
-/// Whether this thread has synced the directory since it last asked.
+/// Whether this thread has synced the file or directory since it last asked.
 #[cfg(test)]
-pub(crate) fn was_synced(folder: &Path) -> bool {
-    SYNCED.take().iter().any(|synced| synced == folder)
+pub(crate) fn was_synced(path: &Path) -> bool {
+    SYNCED.take().iter().any(|synced| synced == path)
 }
 
 /// Whether this process, or the machine, may open no more files.

@@ -13,6 +13,7 @@ use super::{
 use crate::config::{ClusterFile, node_rank};
 use crate::ports::unique;
 use crate::secret;
+use crate::system::sync_file;
 use amcast_core::ClusterShape;
 use amcast_core::limits::REPLICAS_MAX;
 use amcast_memory::{Directory, MemoryError};
@@ -129,6 +130,8 @@ impl SupervisedDir {
         written.write(&new).map_err(ClusterDirError::File)?;
         fs::rename(&new, dir.file_path()).map_err(at(&new))?;
         if keeps {
+            // An empty lock beside nodes' data would be taken for that of nodes without a supervisor.
+            sync_file(&lock, &lock_path).map_err(at(&lock_path))?;
             // The nodes' data are of no use without it.
             let all = |path: &Path| File::open(path).and_then(|file| file.sync_all());
             all(&dir.file_path()).and_then(|()| all(&dir.path)).map_err(at(&dir.path))?;

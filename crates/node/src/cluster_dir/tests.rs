@@ -8,6 +8,7 @@ use super::{
 use crate::config::ClusterFile;
 use crate::log_owner::LogOwner;
 use crate::node_address::ClusterKey;
+use crate::system::was_synced;
 use amcast_core::{ClusterShape, Gid, GroupSet};
 use amcast_memory::Directory;
 use std::fs;
@@ -288,6 +289,21 @@ fn a_supervisors_directory_is_known_without_its_lock() {
         let own = place.create("a").unwrap_or_else(|e| panic!("{e}"));
         let memory = memory(&own);
         own.remove(&Transport::Memory(memory), false).unwrap();
+    }
+}
+
+#[test]
+fn the_lock_of_a_supervisor_whose_nodes_keep_data_survives_the_end_of_the_machine() {
+    let _limit = amcast_test_policy::time_limit();
+    let place = ClusterTestDirs::new();
+    let path = place.0.join("a");
+    for durable in [false, true] {
+        let mut file = ClusterFile { durable, ..file() };
+        let own = SupervisedDir::create(Some(&path), &mut file, place.registry()).unwrap();
+        let lock = own.dir().path().join("lock");
+        assert_eq!(was_synced(&lock), durable);
+        drop(own);
+        fs::remove_dir_all(&path).unwrap();
     }
 }
 
