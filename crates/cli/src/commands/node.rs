@@ -30,7 +30,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often it is looked whether a signal came.
@@ -297,6 +297,8 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
         keeping: keeping(args, &file, &dir, (entry, rank)),
         state_per_second: file.state_per_second(),
     };
+    let stop = Arc::new(AtomicBool::new(false));
+    let supervisor = args.until_input_ends.then(|| SupervisorInput::listen(&stop)).transpose()?;
     let growth = GrowthWatch::default();
     let app = service(&file, entry, &dir, rank, &growth, cores)?;
     let reads = Some(app.reads());
@@ -309,9 +311,9 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
     let serving = args.addresses(&dir, rank, place)?.map(begin).transpose()?;
     let watch = serving.as_ref().map(|serving| Arc::clone(&serving.watch));
     let serving = GatewaySlot(Arc::new(Mutex::new(serving)));
-    let stop = Arc::new(AtomicBool::new(false));
-    if args.until_input_ends {
-        end_with_input(&stop, &node.end_reports(), serving.clone(), dir.clone(), rank)?;
+    if let Some(supervisor) = supervisor {
+        let (reports_end, serving, dir) = (node.end_reports(), serving.clone(), dir.clone());
+        supervisor.has_started(StartedNode { reports_end, serving, dir, rank });
     }
     let reload = ConfigReload {
         path: args.config.clone(),
@@ -349,25 +351,58 @@ fn check_place(
     if dir.has_lived(rank) { Ok(()) } else { file.check_log_room().map_err(Failure::misuse) }
 }
 
-/// Has the node end when its standard input does, and serve no more clients from a line there on: then its gateways close
-/// for good, if it has some, and `quiet` has it report nothing by itself.
-fn end_with_input(
-    stop: &Arc<AtomicBool>,
-    quiet: &Arc<AtomicBool>,
+/// The node's standard input, from which it hears its supervisor. It listens before it reads its state, which may take
+/// long: a supervisor that was killed meanwhile would have left a node behind that its next start finds alive.
+struct SupervisorInput {
+    /// A line came: the node serves no more clients.
+    closes: Arc<AtomicBool>,
+    node: Arc<OnceLock<StartedNode>>,
+}
+
+/// The parts of a node that serve, from when it has started.
+struct StartedNode {
+    /// Once it is set the node reports nothing by itself.
+    reports_end: Arc<AtomicBool>,
     serving: GatewaySlot,
     dir: ClusterDir,
     rank: usize,
-) -> Result<(), Failure> {
-    let quiet = Arc::clone(quiet);
-    let close_for_good = move || {
-        quiet.store(true, Ordering::Relaxed);
-        if serving.close()
-            && let Err(e) = dir.withdraw_node(rank)
+}
+
+impl SupervisorInput {
+    /// Has the node end when its standard input does, and serve no more clients from a line there on.
+    fn listen(stop: &Arc<AtomicBool>) -> Result<Self, Failure> {
+        let this = Self { closes: Arc::default(), node: Arc::default() };
+        let (closes, node) = (Arc::clone(&this.closes), Arc::clone(&this.node));
+        let close = move || {
+            // Before the look at the node: it may be starting, and looks here when it has.
+            closes.store(true, Ordering::SeqCst);
+            if let Some(node) = node.get() {
+                node.close();
+            }
+        };
+        obey(stop, close).map_err(Failure::failed)?;
+        Ok(this)
+    }
+
+    /// The node has started.
+    fn has_started(self, node: StartedNode) {
+        let node = self.node.get_or_init(|| node);
+        if self.closes.load(Ordering::SeqCst) {
+            node.close();
+        }
+    }
+}
+
+impl StartedNode {
+    /// Closes the gateways for good, if there are some, and has the node report nothing by itself.
+    fn close(&self) {
+        self.reports_end.store(true, Ordering::Relaxed);
+        if self.serving.close()
+            && let Err(e) = self.dir.withdraw_node(self.rank)
         {
             tracing::warn!("{e}");
         }
-    };
-    obey(stop, close_for_good).map_err(Failure::failed)
+    }
 }
 
 /// Why the node ends. One that lived before on another disk, or whose log was cut short, starts again instead.
