@@ -9,16 +9,14 @@ use amcast_node::gateway::GatewayClock;
 use amcast_smr::machine::Refusal;
 use amcast_smr::{Envelope, state_machine};
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Sends commands to a running cluster. It takes one of the cluster's client places and a thread,
 /// until its last session is dropped, too.
 pub struct Client {
     gateway: Arc<CommandGateway>,
     clock: Arc<GatewayClock>,
-    /// The number of the next session.
-    next: AtomicU64,
+    numbers: Arc<Mutex<SessionNumbers>>,
 }
 
 impl Client {
@@ -45,14 +43,53 @@ impl Client {
         let first = u64::from(gateway.place()) << 48 | u64::from(gateway.life()) << 24 | 1;
         let keeps = entry.capabilities().durability.has_log();
         let clock = Arc::new(GatewayClock::ahead(file.clock_ahead(keeps)));
-        Ok(Self { gateway, clock, next: AtomicU64::new(first) })
+        let numbers = Arc::new(Mutex::new(SessionNumbers { next: first, unused: Vec::new() }));
+        Ok(Self { gateway, clock, numbers })
     }
 
     /// A session: commands in a row.
     pub fn session(&self) -> Session {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let lent = LentNumber::of(&self.numbers);
         let (gateway, clock) = (Arc::clone(&self.gateway), Arc::clone(&self.clock));
-        Session { gateway, clock, number, requests: 0, scratch: Vec::new() }
+        Session { gateway, clock, lent, scratch: Vec::new() }
+    }
+}
+
+/// The numbers of a client's sessions. Replicas remember what a session has asked for, and 2^24 numbers lie between two
+/// lives of a client: a new session continues with the number of one that has ended, so that there are never more numbers
+/// than there were sessions at one time.
+#[derive(Debug)]
+struct SessionNumbers {
+    /// Those from this one on were not lent.
+    next: u64,
+    /// Numbers of ended sessions, with their last requests.
+    unused: Vec<(u64, u64)>,
+}
+
+/// The number of a session, and its last request.
+#[derive(Debug)]
+struct LentNumber {
+    number: u64,
+    request: u64,
+    from: Arc<Mutex<SessionNumbers>>,
+}
+
+impl LentNumber {
+    fn of(from: &Arc<Mutex<SessionNumbers>>) -> Self {
+        let mut numbers = from.lock().unwrap_or_else(PoisonError::into_inner);
+        let (number, request) = numbers.unused.pop().unwrap_or_else(|| {
+            numbers.next += 1;
+            (numbers.next - 1, 0)
+        });
+        drop(numbers);
+        Self { number, request, from: Arc::clone(from) }
+    }
+}
+
+impl Drop for LentNumber {
+    fn drop(&mut self) {
+        let mut numbers = self.from.lock().unwrap_or_else(PoisonError::into_inner);
+        numbers.unused.push((self.number, self.request));
     }
 }
 
@@ -64,8 +101,7 @@ const CLOCK_TRIES: u32 = 3;
 pub struct Session {
     gateway: Arc<CommandGateway>,
     clock: Arc<GatewayClock>,
-    number: u64,
-    requests: u64,
+    lent: LentNumber,
     scratch: Vec<u8>,
 }
 
@@ -150,13 +186,13 @@ impl Session {
         command: &[u8],
         read_only: bool,
     ) -> Result<Vec<u8>, CallError> {
-        self.requests += 1;
+        self.lent.request += 1;
         let mut tries = CLOCK_TRIES;
         loop {
             let envelope = Envelope {
-                session: self.number,
-                request: self.requests,
-                open_from: self.requests,
+                session: self.lent.number,
+                request: self.lent.request,
+                open_from: self.lent.request,
                 stamp: self.clock.now().stamp,
                 read_only,
             };
@@ -250,6 +286,24 @@ mod tests {
                 let ends = error.to_string().ends_with(&format!("; {}", other.words()));
                 assert_eq!(ends, other == outcome, "{error}");
             }
+        }
+    }
+
+    #[test]
+    fn a_session_continues_with_the_number_of_one_that_has_ended() {
+        let numbers = Arc::new(Mutex::new(SessionNumbers { next: 7, unused: Vec::new() }));
+        let lend = || LentNumber::of(&numbers);
+        let (mut first, second) = (lend(), lend());
+        assert_eq!(
+            [(first.number, first.request), (second.number, second.request)],
+            [(7, 0), (8, 0)]
+        );
+        first.request = 5;
+        drop(first);
+        let third = lend();
+        assert_eq!((third.number, third.request), (7, 5), "its requests were not sent yet");
+        for _ in 0..1000 {
+            assert_eq!(lend().number, 9);
         }
     }
 
