@@ -79,11 +79,20 @@ fn nameless(directory: &Path) -> io::Result<File> {
 /// The same via a name that no other process uses.
 pub(super) fn named_once(directory: &Path) -> io::Result<File> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let (process, n) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    let path = directory.join(format!(".amcast-values-{process}-{n}"));
-    let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-    std::fs::remove_file(&path)?;
-    Ok(file)
+    loop {
+        let (process, n) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = directory.join(format!(".amcast-values-{process}-{n}"));
+        let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path);
+        match file {
+            // A process of the same number was killed here.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(e),
+            Ok(file) => {
+                std::fs::remove_file(&path)?;
+                return Ok(file);
+            }
+        }
+    }
 }
 
 /// Where a block lies.
@@ -505,5 +514,18 @@ mod tests {
         let file = named_once(&std::env::temp_dir()).unwrap();
         file.write_all_at(b"x", 7).unwrap();
         assert_eq!(file.metadata().unwrap().len(), 8);
+    }
+
+    #[test]
+    fn the_names_of_a_process_that_was_killed_are_passed_over() {
+        let process = std::process::id();
+        let directory = std::env::temp_dir().join(format!("amcast-log-named-{process}"));
+        std::fs::create_dir(&directory).unwrap();
+        // One of the same number: in a container they are alike at each start.
+        for n in 0..100 {
+            std::fs::write(directory.join(format!(".amcast-values-{process}-{n}")), "").unwrap();
+        }
+        assert_eq!(named_once(&directory).unwrap().metadata().unwrap().len(), 0);
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 }
