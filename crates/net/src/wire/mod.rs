@@ -40,4 +40,4 @@ pub use frames::{FrameReader, FrameTooLong, LENGTH_BYTES};
 pub use hello::{ConnectionRefusal, HELLO_BYTES, HandshakeMessage, Hello, NotHello};
 
 /// The version of everything that travels, and of the content of frames. Both ends must have the same.
-pub const VERSION: u16 = 12;
+pub const VERSION: u16 = 13;
