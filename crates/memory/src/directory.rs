@@ -406,10 +406,11 @@ impl Directory {
         self.1.iter().for_each(RemoteMemory::wake);
     }
 
-    /// Checks that what processes of other hosts write into fits into frames.
+    /// Checks that what processes of other nodes write into fits into frames: a node of this host may move to another one.
     fn check_far_writers(&self, specs: &[RegionSpec]) -> Result<(), MemoryError> {
         let Some(remote) = &self.1 else { return Ok(()) };
-        let long = |spec: &&RegionSpec| spec.lines > LINES_MAX && remote.is_far(spec.writer);
+        let is_elsewhere = |writer| remote.map().node_of.get(writer) != Some(&remote.map().here);
+        let long = |spec: &&RegionSpec| spec.lines > LINES_MAX && is_elsewhere(spec.writer.index());
         match specs.iter().find(long) {
             None => Ok(()),
             Some(RegionSpec { name, lines, .. }) => {

@@ -106,6 +106,8 @@ struct LinksShared {
     stop: AtomicBool,
     /// The loop is to look at why it cannot continue as it is: it asks in every round.
     attention: AtomicBool,
+    /// Whether the replicas of the node are fit, as its loop says.
+    fit: AtomicBool,
     state: Mutex<LinksState>,
 }
 
@@ -127,7 +129,15 @@ struct LinksState {
     /// Why the node has to begin a new incarnation.
     anew: Option<String>,
     /// Where nodes are from now on, if that is new.
-    moves: Option<Vec<SocketAddr>>,
+    moves: Option<NodeMoves>,
+}
+
+/// Where nodes are.
+struct NodeMoves {
+    /// By rank.
+    addresses: Vec<SocketAddr>,
+    /// Those that were on this host when this node started, and are not any more.
+    away: Vec<usize>,
 }
 
 /// The connections of a node to the memory of other hosts. They end when it is dropped.
@@ -135,6 +145,7 @@ struct LinksState {
 pub struct MemoryLinks {
     shared: Arc<LinksShared>,
     waker: Waker,
+    /// Where the nodes were at the start.
     places: Vec<HostPlacement>,
     rank: usize,
     thread: Option<JoinHandle<()>>,
@@ -294,16 +305,20 @@ impl MemoryLinks {
         self.shared.state().anew.clone()
     }
 
-    /// Nodes are at these places from now on.
+    /// Whether the replicas of the node have all of their state: others may begin anew only where enough have.
+    pub(crate) fn set_fit(&self, is_fit: bool) {
+        self.shared.fit.store(is_fit, Ordering::Relaxed);
+    }
+
+    /// Nodes are at these places from now on. This node continues with the memory that it has when others come to its host
+    /// or leave it: a node that is replaced is empty, and one more that began anew at the same time could be one too many.
+    /// With one that came here it exchanges frames until its next start; one that left is reached over its connection once it lives
+    /// here no more.
     pub(crate) fn move_to(&mut self, places: &[HostPlacement]) {
-        if near(places, self.rank) != near(&self.places, self.rank) {
-            let why = "other nodes share its host than before, and with them it shares memory";
-            let why = format!("{}: {why}: it begins anew", node_name(self.rank));
-            self.shared.state().anew = Some(why);
-            self.shared.attention.store(true, Ordering::Relaxed);
-        }
-        self.places = places.to_vec();
-        self.shared.state().moves = Some(places.iter().map(|place| place.address).collect());
+        let (before, now) = (near(&self.places, self.rank), near(places, self.rank));
+        let away = before.into_iter().filter(|node| !now.contains(node)).collect();
+        let addresses = places.iter().map(|place| place.address).collect();
+        self.shared.state().moves = Some(NodeMoves { addresses, away });
         self.waker.ring();
     }
 }
@@ -380,6 +395,10 @@ struct LinksLoop {
     clean_at: Instant,
     /// By node: its oldest access that was sent and is not answered, and since when that is the oldest.
     oldest: Vec<Option<(u64, Instant)>>,
+    /// Nodes that are to be reached over their connections once they do not live on this host any more.
+    away: Vec<usize>,
+    /// Nodes between which and this one writes were dropped, as the log says.
+    gaps_told: Vec<usize>,
 }
 
 /// The connections as the agent sees them.
@@ -439,6 +458,8 @@ impl LinksLoop {
             publish_at: Instant::now(),
             clean_at: Instant::now(),
             oldest: Vec::new(),
+            away: Vec::new(),
+            gaps_told: Vec::new(),
         }
     }
 
@@ -456,6 +477,7 @@ impl LinksLoop {
             if now >= self.publish_at {
                 self.publish_at = now + PUBLISH_EVERY;
                 self.look_at_lanes(now);
+                self.look_at_gaps();
                 self.publish();
                 self.end_stalled(now);
             }
@@ -548,6 +570,19 @@ impl LinksLoop {
         }
     }
 
+    /// Takes notice of whether this node is fit and of nodes that left this host, and says which ones it exchanges no writes with.
+    fn look_at_gaps(&mut self) {
+        self.agent.set_fit(self.shared.fit.load(Ordering::Relaxed));
+        let agent = &mut self.agent;
+        self.away.retain(|&node| !agent.move_away(node));
+        let others = (0..self.registry.known.len()).filter(|&node| node != self.rank);
+        let gaps: Vec<usize> = others.filter(|&node| self.agent.has_gap(node)).collect();
+        for node in gaps.iter().filter(|node| !self.gaps_told.contains(node)) {
+            tracing::warn!("{}: {}", node_name(self.rank), gap_words(*node));
+        }
+        self.gaps_told = gaps;
+    }
+
     /// Ends the connections to nodes that answer nothing.
     fn end_stalled(&mut self, now: Instant) {
         let Some(remote) = self.directory.remote() else { return };
@@ -583,14 +618,15 @@ impl LinksLoop {
             ..network_of(&counts, self.agent.counts()[1])
         };
         let mut peers = self.registry.peers(connected);
-        let shares = self.directory.remote().map_or(&[][..], |remote| &remote.map().near);
+        let remote = self.directory.remote();
+        let shares = |rank| remote.is_some_and(|remote| remote.shares_with(rank));
         for (rank, peer) in peers.iter_mut().enumerate() {
             let between = self.lanes.as_ref().map_or_else(|| "tcp".to_string(), |it| it.name());
-            let carrier =
-                if shares.contains(&rank) { "shared memory".to_string() } else { between };
+            let carrier = if shares(rank) { "shared memory".to_string() } else { between };
             peer.carrier = (rank != self.rank).then_some(carrier);
             let fault = self.lanes.as_ref().and_then(|lanes| lanes.fault(rank));
-            peer.memory_fault = fault.map(str::to_string);
+            let gap = self.gaps_told.contains(&rank).then(|| gap_words(rank));
+            peer.memory_fault = fault.map(str::to_string).or(gap);
         }
         let mut state = self.shared.state();
         state.network = Some(network);
@@ -599,23 +635,34 @@ impl LinksLoop {
         state.differs = self.registry.differs().cloned();
         state.not_met =
             others.into_iter().filter(|rank| !self.registry.met.contains(rank)).collect();
-        if let Some(node) = self.agent.gap() {
-            state.anew.get_or_insert_with(|| format!(
-                "{} could not be reached for so long that {} dropped writes to it: it begins anew, and takes the state \
-                 of the others",
-                node_name(self.rank),
-                node_name(node)
-            ));
+        if self.agent.begins_anew() {
+            state.anew.get_or_insert_with(|| {
+                format!(
+                    "{}: writes between it and another node were dropped, and a majority of the other nodes is ready: it \
+                     begins anew, and takes their state",
+                    node_name(self.rank)
+                )
+            });
         }
         let wants_attention = state.anew.is_some() || state.dismissal.is_some();
         self.shared.attention.store(wants_attention, Ordering::Relaxed);
         if let Some(moves) = state.moves.take() {
             drop(state);
-            for (rank, at) in moves.into_iter().enumerate() {
+            self.away = moves.away;
+            for (rank, at) in moves.addresses.into_iter().enumerate() {
                 self.carrier.move_peer(Pid(rank as u32), at);
             }
         }
     }
+}
+
+/// The report that writes between this node and another one were dropped.
+fn gap_words(node: usize) -> String {
+    format!(
+        "writes between it and {} were dropped, since the two could not reach each other for long: they exchange no more until \
+         one of them begins anew, which it does by itself once a majority of the other nodes is ready",
+        node_name(node)
+    )
 }
 
 /// A frame arrived on the connection to a node: for the agent or, where frames travel on lanes, the invitation to one.

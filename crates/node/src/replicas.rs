@@ -134,7 +134,7 @@ pub(crate) trait Replicas {
         None
     }
 
-    /// Why the node must begin a new incarnation, if it must: what others wrote for it was dropped.
+    /// Why the node must begin a new incarnation, if it must: writes between it and others were dropped, and these have a majority.
     fn must_begin_anew(&self) -> Option<String> {
         None
     }
@@ -179,6 +179,9 @@ impl Replicas for MemoryDrivers {
         let mut busy = false;
         for seat in &mut self.0 {
             busy |= seat.round(now, above);
+        }
+        if let Some(links) = &self.1 {
+            links.set_fit(self.0.iter().all(|seat| seat.protocol().fit()));
         }
         busy
     }

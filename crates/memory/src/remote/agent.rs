@@ -2,10 +2,12 @@
 
 use super::RemoteMemory;
 use super::frames::{
-    self, DENIED, LINE_BYTES, LOST, REFUSED, RemoteAccess, RemoteFrame, WORDS_LINES, WRITTEN,
+    self, DENIED, LINE_BYTES, LOST, NodeHealth, REFUSED, RemoteAccess, RemoteFrame, WORDS_LINES,
+    WRITTEN,
 };
 use super::inbox::RemoteFate;
 use super::link::READS_BYTES_MAX;
+use super::restart::RestartVote;
 use crate::carrier::within;
 use crate::directory::Directory;
 use crate::doorbell;
@@ -45,7 +47,7 @@ impl fmt::Display for RemoteFault {
             ),
             Self::Overflow => write!(
                 f,
-                "over {} MB waited for it, and were dropped: it will have to begin anew",
+                "over {} MB waited for it, and were dropped: one of the two nodes has to begin anew",
                 super::QUEUE_BYTES_MAX >> 20
             ),
             Self::NoRoom(pid) => write!(
@@ -91,6 +93,12 @@ struct RemoteWriter {
     open: bool,
     /// Whether there is a connection.
     connected: bool,
+    /// Whether it has begun to use it.
+    greeted: bool,
+    /// It dropped accesses to this node, so it cannot open the connection.
+    gap: bool,
+    /// The health of this node that was sent last on this connection.
+    told_health: Option<NodeHealth>,
 }
 
 /// Frames that wait to be sent, one behind the other.
@@ -138,8 +146,12 @@ pub struct MemoryAgent {
     out: AgentFrames,
     /// Accesses that are handed over to a connection.
     accesses: AgentFrames,
-    /// The node that dropped accesses to this one.
-    gap: Option<usize>,
+    /// The agreement on who begins anew where accesses were dropped.
+    vote: RestartVote,
+    /// Something has changed that it depends on.
+    vote_due: bool,
+    /// Whether the replicas of this node are fit.
+    is_fit: bool,
     /// Accesses carried out, and those denied, lost or refused.
     counts: [u64; 2],
 }
@@ -160,6 +172,7 @@ impl MemoryAgent {
         let memory = directory.remote().expect("a directory with a way to other hosts").clone();
         let writers = (0..memory.map().nodes).map(|_| RemoteWriter::default()).collect();
         let mapped = memory.map().node_of.iter().map(|_| None).collect();
+        let vote = RestartVote::new(memory.map().here, memory.map().nodes);
         Self {
             memory,
             directory,
@@ -169,7 +182,9 @@ impl MemoryAgent {
             rings: Vec::new(),
             out: AgentFrames::default(),
             accesses: AgentFrames::default(),
-            gap: None,
+            vote,
+            vote_due: false,
+            is_fit: false,
             counts: [0; 2],
         }
     }
@@ -179,10 +194,23 @@ impl MemoryAgent {
         &self.memory
     }
 
-    /// The node whose accesses are lost for good: it could not keep them as long as this one was out of its reach. This node
-    /// has to begin anew, in a later incarnation of all of its processes.
-    pub fn gap(&self) -> Option<usize> {
-        self.gap
+    /// Whether a node on the present connection dropped accesses to this one, which it could not keep as long as this one was out of
+    /// its reach, or this one dropped accesses to that node. Nothing more is carried out until one of the two has begun anew.
+    pub fn has_gap(&self, node: usize) -> bool {
+        self.writers[node].gap || self.vote.lacks_ours(node)
+    }
+
+    /// Whether this node is to begin anew, in a later incarnation of all of its processes: there is a gap, and a majority of other nodes
+    /// that is fit has granted it. It may not stay as it is.
+    pub fn begins_anew(&self) -> bool {
+        self.vote.is_granted()
+    }
+
+    /// Whether the replicas of this node have all of their state. As long as nobody says so, no other node begins anew
+    /// because of a gap where it would need this one's memory.
+    pub fn set_fit(&mut self, is_fit: bool) {
+        self.vote_due |= self.is_fit != is_fit;
+        self.is_fit = is_fit;
     }
 
     /// Accesses of other nodes that were carried out, and those that were denied, lost or refused. Only grows.
@@ -202,7 +230,10 @@ impl MemoryAgent {
     pub fn down(&mut self, node: usize) {
         let writer = &mut self.writers[node];
         (writer.open, writer.connected, writer.asked) = (false, false, 0);
+        (writer.greeted, writer.gap, writer.told_health) = (false, false, None);
         writer.fates.clear();
+        self.vote.lose(node);
+        self.vote_due = true;
         self.discard(node);
         let mut bells = Vec::new();
         self.memory.link(node).lose(&mut |pid, life, ticket| {
@@ -240,6 +271,7 @@ impl MemoryAgent {
                 let is_right = start != 0 && !link.is_open();
                 if is_right && writer == self.memory.start() {
                     link.opened(start, applied);
+                    self.vote_due = true;
                 }
                 is_right
             }
@@ -248,6 +280,14 @@ impl MemoryAgent {
                 return self.access(node, (access, number), lines);
             }
             RemoteFrame::Outcomes { upto, fates } => self.hear_outcomes(node, upto, fates),
+            RemoteFrame::Health(health) => {
+                let writer = &self.writers[node];
+                if writer.greeted {
+                    self.vote.hear(node, writer.start, health);
+                    self.vote_due = true;
+                }
+                writer.greeted
+            }
             RemoteFrame::Words { number, more, lines } => {
                 let Self { memory, rings, .. } = self;
                 let mut tell = |pid, life, ticket, words: &[_]| {
@@ -267,13 +307,15 @@ impl MemoryAgent {
         let own = self.memory.start();
         let writer = &mut self.writers[node];
         // Once: outcomes that are owed to an open connection would be missing.
-        if start == 0 || !writer.connected || writer.open {
+        if start == 0 || !writer.connected || writer.greeted {
             return false;
         }
+        writer.greeted = true;
+        self.vote_due = true;
         if writer.start == start && peer == own {
-            if oldest > writer.applied + 1 {
+            if oldest.saturating_sub(1) > writer.applied {
                 // Dropped accesses were meant for this memory, and later ones must not land behind the gap.
-                self.gap = Some(node);
+                writer.gap = true;
                 return true;
             }
         } else {
@@ -303,7 +345,8 @@ impl MemoryAgent {
             if self.memory.map().node_of.get(pid.index()) != Some(&node) {
                 return Err(RemoteFault::Foreign(pid));
             }
-            any |= self.memory.is_far(pid) && self.memory.set_live(pid, incarnation);
+            // Also of a node that shares memory with this one: it may move to another host.
+            any |= self.memory.set_live(pid, incarnation);
         }
         if any {
             // The loops of this node look.
@@ -349,9 +392,9 @@ impl MemoryAgent {
         if !writer.open {
             return Err(RemoteFault::Malformed);
         }
-        if number <= writer.applied {
-            // It was carried out before the connection that brought it was lost.
-            return Ok(());
+        // The writer knows the last number that is carried out, and sends the following ones, once each: behind a hole nothing may land.
+        if writer.applied.checked_add(1) != Some(number) {
+            return Err(RemoteFault::Malformed);
         }
         if !self.can_reach(to, access.head.to.incarnation) {
             return Err(RemoteFault::NoRoom(to));
@@ -487,6 +530,7 @@ impl MemoryAgent {
         }
         // Behind the outcomes of accesses to memory that ended meanwhile.
         self.look();
+        self.agree();
         let mut any = self.out.send(to);
         for node in 0..self.writers.len() {
             self.writers[node].asked = 0;
@@ -500,6 +544,41 @@ impl MemoryAgent {
             any |= self.hand_over(node, to);
         }
         any
+    }
+
+    /// Decides whether a node begins anew where accesses were dropped, and tells the others of the health of this one.
+    fn agree(&mut self) {
+        if !core::mem::take(&mut self.vote_due) {
+            return;
+        }
+        let (mut open, mut gaps) = (0, 0);
+        for (node, writer) in self.writers.iter().enumerate() {
+            open |= u64::from(self.memory.is_open(node)) << node;
+            gaps |= u64::from(writer.gap) << node;
+        }
+        let health = self.vote.decide(self.is_fit, (open, gaps));
+        for (node, writer) in self.writers.iter_mut().enumerate() {
+            if writer.connected && writer.told_health.replace(health) != Some(health) {
+                self.out.put(node, |bytes| frames::encode_health(&health, bytes));
+            }
+        }
+    }
+
+    /// The directory is the same as before, and a node that shared it is on another host by now: once none of its processes
+    /// lives here any more it is reached over its connection. Whether that is so. To memory of a process that ended no write
+    /// lands, and its next incarnation is announced as ever.
+    pub fn move_away(&mut self, node: usize) -> bool {
+        let map = self.memory.map();
+        if node == map.here {
+            return false;
+        }
+        let mut own = (0..).zip(&map.node_of).filter(|&(_, of)| *of == node);
+        let is_gone = own.all(|(pid, _)| self.directory.layout().live(Pid(pid)) == 0);
+        if is_gone && self.memory.shares_with(node) {
+            self.memory.move_away(node);
+            self.directory.ring_all();
+        }
+        is_gone
     }
 
     /// Hands over what carriers have posted for a node, as long as its connection takes it; whether there was anything. No queue

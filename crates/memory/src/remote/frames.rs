@@ -8,11 +8,15 @@
 //! read      5  flags:1 region:2 from:4 to:4 at:4 count:4 number:8 incarnation:8
 //! outcomes  6  upto:8 (number:8 fate:1)*
 //! words     7  number:8 more:1 (word:8 * 8)*
+//! health    8  fit:1 request:8 grantee:4 granted:8 open:8 gaps:8
 //! ```
 //! `start` is the number of the sender's start and `peer` the one that it had before of the other end, 0 if none;
 //! `oldest` is the number of the first access that the sender may still send. `writer` repeats the `start` of the
 //! `open` that is answered, and `applied` is the number of the last access of that writer that was carried out. Flags: 1 an
-//! outcome is wanted, 2 the owner's bell is rung. Fates: 0 written, 1 denied, 2 lost, 3 refused.
+//! outcome is wanted, 2 the owner's bell is rung. Fates: 0 written, 1 denied, 2 lost, 3 refused. `request` is the number
+//! of the sender's request to begin anew, 0 for none; `granted` that of the request of the node `grantee` that it has granted, 0
+//! for none, and then `grantee` is 0. In `open` and `gaps` the bit of each node is set: those that the sender's writes reach, and those
+//! that dropped writes to it (`restart.rs`).
 
 use super::RemoteTarget;
 use amcast_core::id::Pid;
@@ -94,6 +98,22 @@ pub(super) enum RemoteFrame<'a> {
     Access { access: RemoteAccess, number: u64, lines: &'a [u8] },
     Outcomes { upto: u64, fates: &'a [u8] },
     Words { number: u64, more: bool, lines: &'a [u8] },
+    Health(NodeHealth),
+}
+
+/// The report of a node on itself to the others: see `restart.rs`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct NodeHealth {
+    /// Whether each of its replicas has all of its state.
+    pub(super) is_fit: bool,
+    /// The number of its request to begin anew; 0 for none.
+    pub(super) request: u64,
+    /// The node whose request it has granted, and the number of the request.
+    pub(super) grant: Option<(usize, u64)>,
+    /// The nodes that its writes reach.
+    pub(super) open: u64,
+    /// The nodes that dropped writes to it.
+    pub(super) gaps: u64,
 }
 
 /// Takes numbers off the front of bytes.
@@ -156,6 +176,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<RemoteFrame<'_>> {
             let is_right = more <= 1 && whole(&from, LINE_BYTES);
             is_right.then_some(RemoteFrame::Words { number, more: more == 1, lines: from.0 })?
         }
+        8 => health(from)?,
         _ => return None,
     })
 }
@@ -173,6 +194,16 @@ fn access(is_read: bool, mut from: FieldReader<'_>) -> Option<RemoteFrame<'_>> {
     let (wants, bell) = (flags & WANTS > 0, flags & BELL > 0);
     let head = AccessHead { is_read, wants, bell, from: writer, to };
     Some(RemoteFrame::Access { access: RemoteAccess { head, count }, number, lines: from.0 })
+}
+
+fn health(mut from: FieldReader<'_>) -> Option<RemoteFrame<'static>> {
+    let (fit, request) = (from.u8()?, from.u64()?);
+    let (grantee, granted) = (from.u32()?, from.u64()?);
+    let (open, gaps) = (from.u64()?, from.u64()?);
+    let is_right = fit <= 1 && (granted > 0 || grantee == 0) && from.0.is_empty();
+    let grant = (granted > 0).then_some((grantee as usize, granted));
+    let health = NodeHealth { is_fit: fit == 1, request, grant, open, gaps };
+    is_right.then_some(RemoteFrame::Health(health))
 }
 
 /// The entries of `lives`.
@@ -234,6 +265,16 @@ pub(super) fn encode_words(number: u64, more: bool, to: &mut Vec<u8>) {
     to.push(u8::from(more));
 }
 
+pub(super) fn encode_health(health: &NodeHealth, to: &mut Vec<u8>) {
+    let (grantee, granted) = health.grant.unwrap_or_default();
+    to.extend_from_slice(&[8, u8::from(health.is_fit)]);
+    to.extend_from_slice(&health.request.to_le_bytes());
+    to.extend_from_slice(&(grantee as u32).to_le_bytes());
+    for word in [granted, health.open, health.gaps] {
+        to.extend_from_slice(&word.to_le_bytes());
+    }
+}
+
 /// For fuzzing: reads a frame from anywhere, and says whether it is one. It is written again and must be
 /// the same bytes.
 ///
@@ -258,6 +299,7 @@ pub fn judge_frame(bytes: &[u8]) -> bool {
             let fates: Vec<_> = outcomes(fates).collect();
             encode_outcomes(upto, &fates, &mut again);
         }
+        RemoteFrame::Health(health) => encode_health(&health, &mut again),
         RemoteFrame::Words { number, more, lines: data } => {
             encode_words(number, more, &mut again);
             for line in lines(data) {

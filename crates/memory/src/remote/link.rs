@@ -86,7 +86,7 @@ pub(crate) struct RemoteLink {
     words: Vec<[u64; LINE_WORDS + 1]>,
     /// The queue was dropped since it was full: the connection is to be ended.
     overflowed: bool,
-    /// It was, and nothing is kept until the other node has begun anew.
+    /// It was, and nothing is kept until one of the two nodes has begun anew.
     drops: bool,
     /// How many bytes it may have.
     bytes_max: usize,
@@ -112,7 +112,8 @@ impl RemoteLink {
         }
     }
 
-    #[cfg(test)]
+    /// Has it keep less from now on, for tests.
+    #[cfg(any(test, feature = "conformance"))]
     pub(super) fn bound(&mut self, bytes_max: usize) {
         self.bytes_max = bytes_max;
     }

@@ -15,7 +15,9 @@
 //!
 //! # Frames
 //! `frames.rs` has each byte. A connection begins with `Open` from either side, answered with `Opened` and `Lives`. Then
-//! `Write` and `Read` go one way, `Outcomes` and `Words` the other way, and `Lives` when a process starts or ends.
+//! `Write` and `Read` go one way, `Outcomes` and `Words` the other way, `Lives` when a process starts or ends, and
+//! `Health` when a node gets or loses something that the others must know before one of them may begin anew. An agent carries out
+//! accesses by their numbers without a hole: another one than the next ends the connection.
 //!
 //! # Order
 //! A node numbers its accesses to another node, and the connection keeps their order, so law 2 of
@@ -30,9 +32,10 @@
 //! connection nothing is kept, and the protocol receives `Fresh` when there is one (law 5).
 //!
 //! A queue has a bound, [`QUEUE_BYTES_MAX`]. If it is reached, its content is dropped and there is a gap. The other
-//! node learns that from the next `Open`, and has to begin anew, with memory that is zeroed: [`MemoryAgent::gap`]. While
-//! there is no connection, a write over the very lines of the last one to its region takes the place of that one, so that
-//! counters that are written again and again do not fill the queue.
+//! node learns that from the next `Open`, and does not open the connection: one of the two has to begin anew, with memory that
+//! is zeroed. Which one, and when, the nodes agree on (`restart.rs`), so that a majority keeps its memory: it asks
+//! [`MemoryAgent::begins_anew`]. While there is no connection, a write over the very lines of the last one to its region
+//! takes the place of that one, so that counters that are written again and again do not fill the queue.
 //!
 //! # No late write
 //! The agent of a node takes part in one connection to each other node. An `Open` begins a new one: nothing that
@@ -55,6 +58,7 @@ mod agent;
 mod frames;
 mod inbox;
 mod link;
+mod restart;
 #[cfg(test)]
 mod tests;
 
@@ -67,7 +71,7 @@ use amcast_core::id::Pid;
 use amcast_core::memory::{LineRange, RegionId, WriteSource};
 use amcast_core::step::Ticket;
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use frames::{AccessHead, RemoteAccess};
 use inbox::RemoteInbox;
 pub(crate) use inbox::{RemoteAnswers, RemoteFate};
@@ -83,7 +87,7 @@ pub struct RemoteMap {
     pub nodes: usize,
     /// The node of each process.
     pub node_of: Vec<usize>,
-    /// The nodes that share memory with this one, itself among them.
+    /// The nodes that share memory with this one at its start, itself among them.
     pub near: Vec<usize>,
     /// The node whose gateways may have each client place.
     pub places: Vec<usize>,
@@ -104,6 +108,8 @@ struct RemoteState {
     links: Vec<Mutex<RemoteLink>>,
     /// By process: the incarnation in which it may be written to, as its node says; 0 for none.
     live: Vec<AtomicU64>,
+    /// By node: whether it shares no memory with this one.
+    far: Vec<AtomicBool>,
     /// Counts changes of any of them.
     changes: AtomicU64,
     /// By process.
@@ -142,8 +148,9 @@ impl RemoteMemory {
         let links = (0..map.nodes).map(|_| Mutex::new(RemoteLink::new())).collect();
         let live = map.node_of.iter().map(|_| AtomicU64::new(0)).collect();
         let inboxes = map.node_of.iter().map(|_| RemoteInbox::default()).collect();
+        let far = (0..map.nodes).map(|node| AtomicBool::new(!map.near.contains(&node))).collect();
         let (changes, wake) = (AtomicU64::new(0), OnceLock::new());
-        Self(Arc::new(RemoteState { map, start, links, live, changes, inboxes, wake }))
+        Self(Arc::new(RemoteState { map, start, links, live, far, changes, inboxes, wake }))
     }
 
     /// Has this wake the thread of the agent from now on. The first call counts.
@@ -171,8 +178,21 @@ impl RemoteMemory {
     /// Whether a process shares no memory with this node.
     #[inline]
     pub(crate) fn is_far(&self, pid: Pid) -> bool {
-        let map = &self.0.map;
-        map.node_of.get(pid.index()).is_some_and(|node| !map.near.contains(node))
+        self.0.map.node_of.get(pid.index()).is_some_and(|&node| !self.shares_with(node))
+    }
+
+    /// Whether a node shares memory with this one.
+    #[inline]
+    pub fn shares_with(&self, node: usize) -> bool {
+        // Pairs with the release store in `move_away`.
+        !self.0.far[node].load(Ordering::Acquire)
+    }
+
+    /// A node that shared memory with this one, and of which no process lives there any more, is reached over its connection from
+    /// now on.
+    pub(crate) fn move_away(&self, node: usize) {
+        self.0.far[node].store(true, Ordering::Release);
+        self.0.changes.fetch_add(1, Ordering::Release);
     }
 
     /// Whether gateways of this node may have the client place.
@@ -208,6 +228,12 @@ impl RemoteMemory {
 
     pub(crate) fn inbox(&self, pid: Pid) -> &RemoteInbox {
         &self.0.inboxes[pid.index()]
+    }
+
+    /// Has the queue of accesses to a node take so many bytes at most from now on, for tests.
+    #[cfg(feature = "conformance")]
+    pub fn bound_queue(&self, node: usize, bytes_max: usize) {
+        self.link(node).bound(bytes_max);
     }
 
     /// Bytes of accesses that wait for a node, or for its answers.

@@ -312,6 +312,7 @@ fn a_node_that_asks_for_more_lines_than_it_may_is_not_answered() {
     };
     for before_it_is_answered in [false, true] {
         hear(&mut agent, |bytes| encode_open([9, 0, 1], bytes)).expect("it opens");
+        number.set(0);
         for count in [1 << 16, most - (1 << 16)] {
             assert_eq!(read(&mut agent, count), Ok(()), "as many as may be");
         }

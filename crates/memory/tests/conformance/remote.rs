@@ -28,19 +28,29 @@ pub(crate) struct RemoteHosts {
     /// No connection comes to stand between these.
     apart: Vec<(usize, usize)>,
     faults: Vec<(usize, RemoteFault)>,
+    /// The nodes that share memory.
+    sharing: Vec<usize>,
 }
 
 impl RemoteHosts {
     pub(crate) fn new(specs: Vec<Vec<RegionSpec>>) -> Self {
+        Self::with_sharing(specs, &[])
+    }
+
+    /// Of these nodes all are on one host.
+    fn with_sharing(specs: Vec<Vec<RegionSpec>>, sharing: &[usize]) -> Self {
         let count = specs.len();
         let host = |_| RemoteHost {
             directory: Directory::heap(ClusterId(1), count as u32, 0).expect("made"),
             starts: 0,
             life: None,
         };
-        let hosts = (0..count).map(host).collect();
+        let mut hosts: Vec<RemoteHost> = (0..count).map(host).collect();
+        for &node in sharing {
+            hosts[node].directory = hosts[sharing[0]].directory.clone();
+        }
         let (wires, apart, faults) = (BTreeMap::new(), Vec::new(), Vec::new());
-        let mut fabric = Self { specs, hosts, wires, apart, faults };
+        let mut fabric = Self { specs, hosts, wires, apart, faults, sharing: sharing.to_vec() };
         (0..count).for_each(|pid| fabric.start(Pid(pid as u32)));
         while fabric.advance() {}
         fabric
@@ -184,13 +194,15 @@ impl MemoryFabric for RemoteHosts {
         let count = self.hosts.len();
         let (here, host) = (pid.index(), &mut self.hosts[pid.index()]);
         host.starts += 1;
+        let shares = self.sharing.contains(&here);
+        let near = if shares { self.sharing.clone() } else { vec![here] };
         let map = RemoteMap {
             here,
             nodes: count,
             node_of: (0..count).collect(),
-            near: vec![here],
+            near,
             places: Vec::new(),
-            first_incarnation: 0,
+            first_incarnation: host.starts as u32 - 1,
         };
         let remote = RemoteMemory::new(map, (here as u64 + 1) * 1_000 + host.starts);
         let directory = host.directory.clone().with_remote(remote);
@@ -353,7 +365,7 @@ fn a_connection_that_breaks_soon_after_a_node_started_again_has_no_gap() {
         fabric.part(0, 1);
         fabric.join(0, 1);
         settle(&mut fabric);
-        assert_eq!(fabric.agent(0).gap(), None, "nothing was dropped");
+        assert!(!fabric.agent(0).has_gap(1), "nothing was dropped");
     }
     fabric.heard(WRITER);
     fabric.post(WRITER, &[write(PLAIN, 3, 3)]);
@@ -409,7 +421,7 @@ fn a_frame_that_is_not_the_senders_to_send_ends_the_connection_and_changes_nothi
         assert_eq!(fabric.agent(0).frame(1, &good[..length]), Err(RemoteFault::Malformed));
     }
     // A region that is another's to write, and lines behind its end: refused, which the writer hears as lost.
-    for (number, at, value) in [(51, 2, 2), (52, 12, 200)] {
+    for (number, at, value) in [(2, 2, 2), (3, 12, 200)] {
         let mut bad = good.clone();
         (bad[at], bad[20]) = (value, number);
         assert_eq!(fabric.agent(0).frame(1, &bad), Ok(()));
@@ -436,22 +448,178 @@ fn a_node_learns_that_accesses_to_it_were_dropped_and_takes_in_nothing_behind_th
         later = frame.cloned().or(later);
     }
     let mut later = later.expect("a write was on its way");
-    later[20] = 99;
     let agent = fabric.agent(0);
-    // It has carried out three of this start of the writer: the fourth is the next one.
+    // It has carried out three of this start of the writer: the fourth is the next one, and no other one is.
+    for (number, taken) in [(99, false), (3, false), (4, true), (6, false), (5, true)] {
+        later[20..28].copy_from_slice(&u64::to_le_bytes(number));
+        agent.up(1);
+        assert_eq!(agent.frame(1, &open(2_001, 1_001, 4)), Ok(()));
+        let expected = if taken { Ok(()) } else { Err(RemoteFault::Malformed) };
+        assert_eq!((agent.has_gap(1), agent.frame(1, &later)), (false, expected), "{number}");
+    }
+    for oldest in [7, 101, u64::MAX] {
+        agent.up(1);
+        assert_eq!(agent.frame(1, &open(2_001, 1_001, oldest)), Ok(()));
+        assert!(agent.has_gap(1), "the sixth is missing");
+        assert_eq!(
+            agent.frame(1, &later),
+            Err(RemoteFault::Malformed),
+            "the connection is not open"
+        );
+    }
     agent.up(1);
-    assert_eq!(agent.frame(1, &open(2_001, 1_001, 4)), Ok(()));
-    assert_eq!((agent.gap(), agent.frame(1, &later)), (None, Ok(())));
-    agent.up(1);
-    assert_eq!(agent.frame(1, &open(2_001, 1_001, 101)), Ok(()));
-    assert_eq!(agent.gap(), Some(1), "the hundredth is missing");
-    assert_eq!(agent.frame(1, &later), Err(RemoteFault::Malformed), "the connection is not open");
+    assert_eq!(agent.frame(1, &open(2_002, 0, 101)), Ok(()));
+    assert!(!agent.has_gap(1), "a new start of the writer owes nothing");
     // Another start of the writer has no gap, nor has one that met an earlier start of this node.
     for (start, peer) in [(2_002, 0), (2_001, 77)] {
         let mut fabric = RemoteHosts::new(shape());
         let agent = fabric.agent(0);
         agent.up(1);
         assert_eq!(agent.frame(1, &open(start, peer, 101)), Ok(()));
-        assert_eq!(agent.gap(), None);
+        assert!(!agent.has_gap(1));
     }
+}
+
+#[test]
+fn one_that_leaves_the_host_is_reached_over_its_connection_and_the_other_one_continues() {
+    let _limit = amcast_test_policy::time_limit();
+    for is_back_before in [false, true] {
+        let mut fabric = RemoteHosts::with_sharing(shape(), &[0, 1]);
+        let moves = |fabric: &mut RemoteHosts| fabric.agent(1).move_away(0);
+        fabric.post(WRITER, &[write(PLAIN, 1, 1)]);
+        settle(&mut fabric);
+        assert_eq!(fabric.heard(WRITER), [MemoryEvent::Written(Ticket(1))]);
+        assert_eq!((moves(&mut fabric), numbers(&fabric, PLAIN)[1]), (false, 1), "it lives here");
+        fabric.crash(OWNER);
+        fabric.hosts[1].directory.clean().expect("it can be looked at");
+        // It is on another host from now on, with nothing.
+        fabric.sharing.clear();
+        fabric.hosts[0].directory = Directory::heap(ClusterId(1), 3, 0).expect("made");
+        if !is_back_before {
+            assert!(moves(&mut fabric));
+        }
+        fabric.post(WRITER, &[write(PLAIN, 2, 2)]);
+        fabric.start(OWNER);
+        settle(&mut fabric);
+        assert!(moves(&mut fabric) && moves(&mut fabric), "it lives here no more");
+        fabric.post(WRITER, &[write(PLAIN, 3, 3)]);
+        settle(&mut fabric);
+        let (lost, fresh) = (|n| MemoryEvent::Lost(Ticket(n)), MemoryEvent::Fresh(OWNER, 1));
+        let heard = fabric.heard(WRITER);
+        assert!(heard == [lost(2), lost(3), fresh], "{is_back_before}: {heard:?}");
+        fabric.post(WRITER, &[write(PLAIN, 4, 4)]);
+        settle(&mut fabric);
+        assert_eq!(fabric.heard(WRITER), [MemoryEvent::Written(Ticket(4))]);
+        assert_eq!(numbers(&fabric, PLAIN)[..6], [0, 0, 0, 0, 4, 0]);
+    }
+}
+
+/// A write of one line of `from` to `to`, in a region of which it is the writer.
+fn write_between(from: Pid, to: Pid, n: u64) -> MemoryOutput {
+    let region = RegionId(from.0 as u16);
+    let source = WriteSource::line([n; LINE_WORDS], LineStamp(n));
+    MemoryOutput::Write { to, region, at: n as u32 % 8, source, ticket: None, bell: false }
+}
+
+/// Three hosts each of which has a region for each other one, with queues of a few writes, and fit.
+fn small_queues() -> RemoteHosts {
+    let region =
+        |writer| RegionSpec { name: "lines", lines: 8, writer: Pid(writer), guarded: false };
+    let mut fabric = RemoteHosts::new((0..3).map(|_| (0..3).map(region).collect()).collect());
+    for host in 0..3 {
+        is_fit(&mut fabric, host, true);
+    }
+    settle(&mut fabric);
+    fabric
+}
+
+fn is_fit(fabric: &mut RemoteHosts, host: usize, is_fit: bool) {
+    let agent = fabric.agent(host);
+    (0..3).for_each(|other| agent.memory().bound_queue(other, 800));
+    agent.set_fit(is_fit);
+}
+
+/// Writes go from each first host to the second one while the two are apart, until they are dropped; others land. Then all are connected
+/// again, and those that are to begin anew do, one after the other. Returns these.
+fn overflowed(drops: &[(usize, usize)]) -> (Vec<usize>, RemoteHosts) {
+    let mut fabric = small_queues();
+    for &(from, to) in drops {
+        fabric.part(from, to);
+        for n in 1..=20 {
+            fabric.post(Pid(from as u32), &[write_between(Pid(from as u32), Pid(to as u32), n)]);
+            while fabric.advance() {}
+        }
+    }
+    assert_eq!(fabric.faults.len(), drops.len(), "{:?}", fabric.faults);
+    assert!(fabric.faults.iter().all(|(_, fault)| *fault == RemoteFault::Overflow));
+    fabric.faults.clear();
+    fabric.apart.clear();
+    let mut begun = Vec::new();
+    loop {
+        (0..3).for_each(|a| (0..3).for_each(|b| fabric.connect(a, b)));
+        settle(&mut fabric);
+        let due: Vec<usize> = (0..3).filter(|&host| fabric.agent(host).begins_anew()).collect();
+        let [host] = due[..] else {
+            assert!(due.is_empty(), "two of three would be without memory: {due:?}");
+            return (begun, fabric);
+        };
+        begun.push(host);
+        fabric.crash(Pid(host as u32));
+        fabric.start(Pid(host as u32));
+        settle(&mut fabric);
+        for other in 0..3 {
+            assert!(!fabric.agent(other).begins_anew(), "not before that one is back");
+        }
+        is_fit(&mut fabric, host, true);
+    }
+}
+
+#[test]
+fn where_one_link_dropped_writes_both_ways_one_node_begins_anew_and_all_exchange_writes_again() {
+    let _limit = amcast_test_policy::time_limit();
+    for drops in [&[(0, 1), (1, 0)][..], &[(0, 1)], &[(1, 0)], &[(0, 1), (1, 0), (0, 2), (2, 0)]] {
+        let (begun, mut fabric) = overflowed(drops);
+        assert_eq!(begun, [0], "{drops:?}");
+        for (from, to) in [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)] {
+            let (from, to) = (Pid(from), Pid(to));
+            assert!(!fabric.agent(to.index()).has_gap(from.index()));
+            fabric.heard(from);
+            fabric.post(from, &[write_between(from, to, 30)]);
+            settle(&mut fabric);
+            let lines = fabric.window(to).region(RegionId(from.0 as u16));
+            assert_eq!(lines[30 % 8].stamp(), LineStamp(30), "{from:?} to {to:?}");
+        }
+    }
+}
+
+#[test]
+fn one_that_was_cut_off_begins_anew_whoever_dropped_the_writes() {
+    let _limit = amcast_test_policy::time_limit();
+    for drops in [&[(2, 0), (2, 1)][..], &[(0, 2), (1, 2)], &[(0, 2), (2, 0), (1, 2), (2, 1)]] {
+        assert_eq!(overflowed(drops).0, [2], "{drops:?}");
+    }
+}
+
+#[test]
+fn nobody_begins_anew_where_all_links_dropped_writes_or_too_few_are_fit() {
+    let _limit = amcast_test_policy::time_limit();
+    let (begun, mut fabric) = overflowed(&[(0, 1), (1, 2), (2, 0)]);
+    assert!(begun.is_empty() && (0..3).all(|host| fabric.agent(host).has_gap((host + 2) % 3)));
+    let mut fabric = small_queues();
+    is_fit(&mut fabric, 2, false);
+    fabric.part(0, 1);
+    for n in 1..=20 {
+        fabric.post(Pid(0), &[write_between(Pid(0), Pid(1), n)]);
+    }
+    while fabric.advance() {}
+    fabric.faults.clear();
+    fabric.join(0, 1);
+    settle(&mut fabric);
+    assert!(
+        (0..3).all(|host| !fabric.agent(host).begins_anew()),
+        "the third has not all of its state"
+    );
+    is_fit(&mut fabric, 2, true);
+    settle(&mut fabric);
+    assert!(fabric.agent(0).begins_anew() && !fabric.agent(1).begins_anew());
 }

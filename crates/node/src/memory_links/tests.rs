@@ -312,6 +312,36 @@ fn processes_are_where_their_nodes_are_and_client_places_are_dealt_in_turn() {
     assert_eq!(at(0, [1, 1, 3]).near, [0, 1], "nodes of one host share its memory");
 }
 
+#[test]
+fn a_node_beside_which_others_come_and_go_does_not_begin_anew() {
+    let _limit = amcast_test_policy::time_limit();
+    let ports = crate::ports::free(2, &[]).expect("there are ports");
+    let at = |ip, port| SocketAddr::from(([127, 0, 0, ip], port));
+    let places = |ip| [at(1, ports[0]), at(ip, ports[1])].map(HostPlacement::at);
+    let (node_of, near) = (vec![0, 1], vec![0, 1]);
+    let map = RemoteMap { here: 0, nodes: 2, node_of, near, places: vec![], first_incarnation: 0 };
+    let directory = Directory::heap(ClusterId(1), 2, 0).expect("made");
+    let beside = directory.start(Pid(1), &[], StartOptions::default()).expect("it is small");
+    let addresses = places(1).map(|place| place.address);
+    let started = MemoryLinks::between(directory, (map, 1), 1, &addresses, &HostCarrier::Tcp);
+    let (directory, mut links) = started.expect("it has its port");
+    let shares = || directory.remote().expect("it has a way to others").shares_with(1);
+    let wait = || std::thread::sleep(4 * PUBLISH_EVERY);
+    // The cluster has it elsewhere, and it is here still.
+    links.move_to(&places(2));
+    wait();
+    assert!(shares() && links.must_begin_anew().is_none());
+    beside.stop().expect("it can be stopped");
+    let begun = Instant::now();
+    while shares() {
+        assert!(begun.elapsed() < PATIENCE, "it is reached over its connection now");
+        wait();
+    }
+    links.move_to(&places(1));
+    wait();
+    assert!(!shares() && links.must_begin_anew().is_none(), "its next start shares the memory");
+}
+
 /// A writer of a region on another host, which writes all of it as fast as it is answered until it is to stop. Each write
 /// has the next number. It takes the agent a while to store so many lines, so that revocations come in the middle.
 fn write_on(mut writer: MappedCarrier, written: &AtomicU64, stop: &AtomicBool) {
