@@ -49,6 +49,22 @@ impl TramReplica {
             self.give_way(asked, out);
         }
         self.step_down(out);
+        self.pause.observe(self.now, self.lasting_term());
+    }
+
+    /// The term that this replica leads, or in which it follows a leader that it does not suspect.
+    fn lasting_term(&self) -> Option<u32> {
+        match &self.phase {
+            ReplicaPhase::Leader(leader) => Some(leader.epoch),
+            ReplicaPhase::Candidate(_) => None,
+            ReplicaPhase::Follower => {
+                let force = self.permissions.force?;
+                let follows = force.epoch == self.permissions.promise.epoch
+                    && force.writer != self.place.rank
+                    && !self.rows.detector.suspects(self.now, force.writer);
+                follows.then_some(force.epoch)
+            }
+        }
     }
 
     /// A leader whose follower has promised more to a dead replica cannot continue with that

@@ -98,6 +98,7 @@ pub(crate) mod progress;
 pub(crate) mod ramcast;
 pub(crate) mod replica;
 pub(crate) mod ring;
+pub(crate) mod retry;
 pub(crate) mod takeover;
 pub(crate) mod ticket;
 pub(crate) mod transfer;

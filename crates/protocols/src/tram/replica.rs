@@ -10,6 +10,7 @@ use super::params;
 use super::permissions::LogPermissions;
 use super::progress::LogProgress;
 use super::ring::{RingRecord, RingRecordKind};
+use super::retry::TakeoverPause;
 use super::takeover::LeaderCandidate;
 use super::ticket::TicketRequest;
 use super::transfer::{IncomingTransfer, OutgoingTransfer, POSITION_MAX};
@@ -43,6 +44,8 @@ pub(crate) struct TramReplica {
     pub(crate) now: Time,
     pub(crate) timers: ReplicaTimers,
     pub(crate) permissions: LogPermissions,
+    /// Between two attempts to lead.
+    pub(crate) pause: TakeoverPause,
     pub(crate) progress: LogProgress,
     pub(crate) buffers: BufferCursors,
     pub(crate) rows: GroupRows,
@@ -86,8 +89,6 @@ pub(crate) struct ReplicaTimers {
     pub(crate) looked: Time,
     /// When it must look again at the latest, and for what.
     pub(crate) due: (Time, WakeReason),
-    /// Not before this time does it try again to become leader.
-    pub(crate) retry_at: Time,
 }
 
 /// The cursors of a replica in the buffers of `HM`, above and below it in the tree.
@@ -288,11 +289,8 @@ impl TramReplica {
                 pipeline: config.get(&params::PIPELINE) as usize,
             },
             now: Time::ZERO,
-            timers: ReplicaTimers {
-                looked: Time::ZERO,
-                due: (Time::ZERO, WakeReason::Heartbeat),
-                retry_at: Time::ZERO,
-            },
+            timers: ReplicaTimers { looked: Time::ZERO, due: (Time::ZERO, WakeReason::Heartbeat) },
+            pause: TakeoverPause::new(config, rank),
             // [TRAM 2:1] nothing decided, nobody leads, no permission given.
             permissions: LogPermissions::default(),
             progress: LogProgress::default(),

@@ -30,7 +30,6 @@ use amcast_core::ProtocolEvent;
 use amcast_core::memory::{
     AccessOutcome, LINE_WORDS, LineStamp, Memory, MemoryOutput, RegionWindow,
 };
-use amcast_core::parameters::HEARTBEAT;
 use amcast_core::step::Note;
 
 /// Lines that a candidate reads at a time, to begin with: what lies behind its own log is what was on the way.
@@ -118,7 +117,7 @@ impl TramReplica {
         if self.permissions.is_settling()
             || !self.is_fit()
             || !chosen
-            || self.now < self.timers.retry_at
+            || !self.pause.is_over(self.now)
         {
             return;
         }
@@ -463,8 +462,7 @@ impl TramReplica {
     // [TRAM 2:9] [TRAM 4:7] leader <- nobody.
     pub(crate) fn give_up(&mut self) {
         self.phase = ReplicaPhase::Follower;
-        let pause = HEARTBEAT.get(&self.config).times(1 + self.place.rank as u64);
-        self.timers.retry_at = self.now + pause;
+        self.pause.fail(self.now);
     }
 
     /// A replica of the group started anew: what it promised, and what was written to it, is gone.
