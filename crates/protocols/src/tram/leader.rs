@@ -120,7 +120,7 @@ impl Leader {
         let mut taken = r.buffers.sources.clone();
         taken.iter_mut().for_each(|c| (c.told, c.probe) = (0, true));
         // [TRAM 5:1-3] the buffers' cursors: what lies in the log is taken up.
-        let (mut pos, mut pad) = (r.progress.consumed.max(r.progress.cursors_from).min(end), None);
+        let mut pos = r.progress.consumed.max(r.progress.cursors_from).min(end);
         let mut clock = r.exchange.as_ref().map_or(0, |exchange| exchange.clock());
         let mut trees = r.overlay_to_lead();
         while pos < end {
@@ -136,8 +136,6 @@ impl Leader {
                 if let Some(trees) = &mut trees {
                     trees.pass((&ring, view), (pos, epoch), &record);
                 }
-            } else {
-                pad = Some((pos, pos + u64::from(record.lines())));
             }
             pos += u64::from(record.lines());
         }
@@ -154,7 +152,7 @@ impl Leader {
             shown: None,
             shown_at: Time::ZERO,
             hurry: 0,
-            pad,
+            pad: log.last_pad(view.region(ring.region), end),
             end,
             commit: r.progress.decided,
             followers: alloc::vec![Follower::default(); r.place.n],

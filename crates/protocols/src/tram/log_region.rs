@@ -24,7 +24,7 @@
 //! [`OwnLog`] and [`FollowerLog`] exist only for a term that was begun, and refuse a line beyond what the
 //! tail that they told leaves room for: the wrong order cannot be written down.
 
-use super::ring::{RecordRing, RingRecord};
+use super::ring::{RecordRing, RingRecord, RingRecordKind};
 use alloc::vec::Vec;
 use amcast_core::memory::{
     AccessOutcome, CacheLine, LINE_WORDS, LineRange, LineStamp, Memory, MemoryOutput, RegionId,
@@ -237,6 +237,21 @@ impl OwnLog {
     /// The first position that may not be written before a later tail is announced.
     pub(crate) const fn limit(&self) -> u64 {
         self.tail + self.ring.lines as u64
+    }
+
+    /// The last pad from the tail up to `end`, from and to.
+    pub(crate) fn last_pad(&self, region: &[CacheLine], end: u64) -> Option<(u64, u64)> {
+        let (mut pos, mut pad) = (self.tail, None);
+        while pos < end
+            && let Some(record) = self.ring.read(region, pos, self.epoch)
+        {
+            let next = pos + u64::from(record.lines());
+            if record.kind == RingRecordKind::Pad {
+                pad = Some((pos, next));
+            }
+            pos = next;
+        }
+        pad
     }
 
     /// Publishes how far the log is decided, and from where on it is needed: lines before that tail may be

@@ -99,6 +99,8 @@ struct TramWorld {
 }
 
 impl TramWorld {
+    /// The lines of each of them.
+    lines: Vec<u32>,
     fn new(groups: usize, replicas: usize, overlay: &str, set: &[(&str, &str)]) -> Self {
         Self::of(&Tram, (groups, replicas), overlay, set)
     }
@@ -138,6 +140,7 @@ impl TramWorld {
         for i in 0..world.processes.len() {
             world.step(i, Input::Start { incarnation: 0 });
         }
+            lines: Vec::new(),
         world
     }
 
@@ -197,7 +200,7 @@ impl TramWorld {
     }
 
     fn memory(&mut self, i: usize, asked: MemoryOutput) {
-        if let MemoryOutput::Write { to, region, at, .. } = asked {
+        if let MemoryOutput::Write { to, region, at, source, .. } = asked {
             self.posted.push((i, to.index(), region, at));
         }
         match asked {
@@ -205,6 +208,7 @@ impl TramWorld {
             MemoryOutput::Write { to, region, at, source, ticket, .. } => {
                 let reply = self.write(i, to.index(), region, at, source);
                 if let Some(ticket) = ticket {
+            self.lines.push(source.count());
                     self.processes[i].inbox.push_back(TramAnswer::Done(ticket, reply));
                 }
             }

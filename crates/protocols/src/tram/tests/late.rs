@@ -216,6 +216,43 @@ fn a_new_leader_copies_nothing_that_it_may_write_over() {
     assert_eq!(copied, [0; 0]);
 }
 
+#[test]
+fn a_new_leader_copies_one_line_of_a_pad_that_it_has_consumed() {
+    let mut w = TramWorld::new(1, 3, "breadth", &[("lap_lines", "16")]);
+    w.run(50);
+    let layout = Layout::new(&w.config).unwrap();
+    let cast = |w: &mut TramWorld, count| {
+        for _ in 0..count {
+            assert!(w.cast(&[0], b"short"));
+            w.run(40);
+        }
+    };
+    cast(&mut w, 12);
+    let before = tail(&w, &layout);
+    assert!(before > 8, "{before}");
+    // The ring goes round in its next lines, which the third replica does not get.
+    w.cut = [(0, 2), (2, 0)].into();
+    cast(&mut w, 8);
+    assert_eq!((w.seqs(Pid(1)).len(), tail(&w, &layout)), (20, before));
+    w.crash(Pid(0));
+    w.cut.clear();
+    (w.posted.clear(), w.lines.clear());
+    w.run(3000);
+    assert_eq!(w.leader(0), Some(Pid(1)));
+    let logs = [0, 1].map(|half| layout.log(1, half).region);
+    let is_copy = |p: &(usize, usize, RegionId, u32)| {
+        (p.0, p.1) == (1, 2) && logs.contains(&p.2) && p.3 >= super::super::log_region::LOG_BASE
+    };
+    let copied = w.posted.iter().zip(&w.lines).filter(|(p, _)| is_copy(p));
+    let lines: Vec<u32> = copied.map(|(_, &lines)| lines).collect();
+    let kept = 16 - before as u32;
+    assert_eq!(
+        lines,
+        [kept + 1, 4],
+        "the lines before the pad and its first one, and those behind it"
+    );
+}
+
 /// The history of a term in a half of a log from which writes of an earlier term still copy: a replica that led
 /// in it asks again while another log comes into force at it, which makes it take the same half once more.
 #[test]
