@@ -4,6 +4,7 @@
 use super::buffer;
 use super::dynamic_overlay::OverlayAtEnd;
 use super::forwarding::ForwardedMessages;
+use super::hung::NeedProgress;
 use super::layout::PromiseGrant;
 use super::log_region::{Control, FollowerLog, OwnLog};
 use super::mutants::TramMutant;
@@ -93,6 +94,8 @@ pub(crate) struct Follower {
     stale: u32,
     /// They copy from the log from here on, so nothing is written over there.
     safe: u64,
+    /// Whether its application moves.
+    pub(crate) progress: NeedProgress,
 }
 
 impl Follower {
@@ -284,18 +287,22 @@ impl TramReplica {
     /// and the writes that still copy from the log.
     fn move_tail(&mut self, out: &mut Outbox<Memory>) {
         let mut tail = self.need();
+        self.watch_followers(tail);
         let lines = u64::from(self.layout.log_lines);
         let lap = u64::from(self.layout.lap_of(self.layout.log_lines));
         let leader = self.leader();
         let filled = leader.end - leader.tail > lines / 4 * 3;
         let short =
             core::mem::take(&mut leader.full) || filled && leader.used(leader.tail) > lap / 4 * 3;
-        // A slow replica, or one that misses state, is given up only while a quorum has all state and works:
+        // A replica that is silent, hangs or misses state is given up only while a quorum has all state and works:
         // a process that shares its application with replicas of other groups gets the state back
         // from one that misses nothing in any of them, so there must always be one.
         let has_all = |r: &usize| match self.rows.peers[*r].row {
             _ if *r == self.place.rank => self.is_fit(),
-            row => row.is_some_and(|row| row.fit) && !self.rows.detector.suspects(self.now, *r),
+            row => {
+                let suspected = self.rows.detector.suspects(self.now, *r);
+                row.is_some_and(|row| row.fit) && !suspected && !self.follower_hangs(*r)
+            }
         };
         let safe = (0..self.place.n).filter(has_all).count() >= self.place.quorum;
         for rank in self.place.others() {
@@ -308,7 +315,7 @@ impl TramReplica {
                 tail = tail.min(follower.safe.max(leader.tail));
             }
             let Some(row) = row.filter(|row| row.need >= leader.tail) else { continue };
-            let leave = short && safe && (suspected || !row.fit);
+            let leave = short && safe && (suspected || !row.fit || follower.progress.hangs());
             if leave && !follower.left {
                 out.mark("tram-leaves-behind");
                 out.note(Note::LeftBehind(pid));

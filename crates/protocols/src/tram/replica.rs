@@ -3,14 +3,15 @@
 //! [`super::transfer`].
 
 use super::dynamic_overlay::{OverlayChanges, changes_of};
+use super::hung;
 use super::layout::{HALVES, Layout, ReplicaRow};
 use super::leader::Leader;
 use super::mutants::TramMutant;
 use super::params;
 use super::permissions::LogPermissions;
 use super::progress::LogProgress;
-use super::ring::{RingRecord, RingRecordKind};
 use super::retry::TakeoverPause;
+use super::ring::{RingRecord, RingRecordKind};
 use super::takeover::LeaderCandidate;
 use super::ticket::TicketRequest;
 use super::transfer::{IncomingTransfer, OutgoingTransfer, POSITION_MAX};
@@ -43,9 +44,9 @@ pub(crate) struct TramReplica {
     pub(crate) limits: LeaderLimits,
     pub(crate) now: Time,
     pub(crate) timers: ReplicaTimers,
-    pub(crate) permissions: LogPermissions,
     /// Between two attempts to lead.
     pub(crate) pause: TakeoverPause,
+    pub(crate) permissions: LogPermissions,
     pub(crate) progress: LogProgress,
     pub(crate) buffers: BufferCursors,
     pub(crate) rows: GroupRows,
@@ -80,6 +81,8 @@ pub(crate) struct LeaderLimits {
     pub(crate) batch_lines: u32,
     /// Batches that are on the way.
     pub(crate) pipeline: usize,
+    /// Heartbeats of a follower until its application hangs.
+    pub(crate) hung_beats: u64,
 }
 
 /// When a replica acts without a message.
@@ -287,6 +290,7 @@ impl TramReplica {
             limits: LeaderLimits {
                 batch_lines: config.get(&params::BATCH_LINES) as u32,
                 pipeline: config.get(&params::PIPELINE) as usize,
+                hung_beats: hung::hung_beats(config),
             },
             now: Time::ZERO,
             timers: ReplicaTimers { looked: Time::ZERO, due: (Time::ZERO, WakeReason::Heartbeat) },

@@ -17,6 +17,7 @@ use amcast_core::{
 use core::cell::Cell;
 
 mod changed;
+mod hung;
 mod late;
 mod moved;
 mod numbers;
@@ -94,13 +95,15 @@ struct TramWorld {
     cut: Vec<(usize, usize)>,
     /// The processes that are not stepped.
     paused: Vec<usize>,
-    /// The posted accesses: from, to, region.
+    /// The processes whose application applies nothing of what is delivered.
+    hung: Vec<usize>,
+    /// The posted writes: from, to, region, first line.
     posted: Vec<(usize, usize, RegionId, u32)>,
+    /// The lines of each of them.
+    lines: Vec<u32>,
 }
 
 impl TramWorld {
-    /// The lines of each of them.
-    lines: Vec<u32>,
     fn new(groups: usize, replicas: usize, overlay: &str, set: &[(&str, &str)]) -> Self {
         Self::of(&Tram, (groups, replicas), overlay, set)
     }
@@ -135,12 +138,13 @@ impl TramWorld {
             seq: 0,
             cut: Vec::new(),
             paused: Vec::new(),
+            hung: Vec::new(),
             posted: Vec::new(),
+            lines: Vec::new(),
         };
         for i in 0..world.processes.len() {
             world.step(i, Input::Start { incarnation: 0 });
         }
-            lines: Vec::new(),
         world
     }
 
@@ -161,7 +165,9 @@ impl TramWorld {
             Output::Deliver(d) => {
                 p.delivered.push((d.msg, out.bytes(d.payload).to_vec()));
                 p.positions.push(d.position);
-                p.inbox.push_back(TramAnswer::Applied(d.position));
+                if !self.hung.contains(&i) {
+                    p.inbox.push_back(TramAnswer::Applied(d.position));
+                }
             }
             Output::Note(Note::Mark(name)) => p.marks.push(name),
             Output::Note(Note::Malformed(from, what)) => p.malformed.push((from, what)),
@@ -202,13 +208,13 @@ impl TramWorld {
     fn memory(&mut self, i: usize, asked: MemoryOutput) {
         if let MemoryOutput::Write { to, region, at, source, .. } = asked {
             self.posted.push((i, to.index(), region, at));
+            self.lines.push(source.count());
         }
         match asked {
             MemoryOutput::Write { to, .. } if self.cut.contains(&(i, to.index())) => {}
             MemoryOutput::Write { to, region, at, source, ticket, .. } => {
                 let reply = self.write(i, to.index(), region, at, source);
                 if let Some(ticket) = ticket {
-            self.lines.push(source.count());
                     self.processes[i].inbox.push_back(TramAnswer::Done(ticket, reply));
                 }
             }

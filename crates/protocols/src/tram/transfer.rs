@@ -30,8 +30,14 @@ use amcast_core::step::Note;
 use amcast_core::{GroupSet, MsgId, Outbox, ProtocolEvent, StateSource, Time, messages};
 use core::ops::RangeInclusive;
 
-/// How often the timeout of a source doubles: from 4 suspicions' time up to 512.
+/// How long a source may send nothing at first, in suspicions.
+const PATIENCE: u32 = 4;
+
+/// How often that timeout doubles.
 const STUCK_MAX: u32 = 7;
+
+/// How long a source may send nothing at most, in suspicions.
+pub(super) const PATIENCE_MAX: u32 = PATIENCE << STUCK_MAX;
 
 /// How many sources and edges a head has, and the bytes of an exchange's state at most.
 type HeadShape = (usize, usize, usize);
@@ -217,8 +223,8 @@ impl TramReplica {
     fn choose_source(&mut self, out: &mut Outbox<Memory>) {
         let leader = super::layout::rank_of(self.permissions.promise.epoch);
         let ReplicaHealth::Lacking(intake) = &self.health else { return };
-        let patience =
-            self.rows.detector.patience(self.place.rank).times(4 << intake.stuck.min(STUCK_MAX));
+        let suspicions = u64::from(PATIENCE << intake.stuck.min(STUCK_MAX));
+        let patience = self.rows.detector.patience(self.place.rank).times(suspicions);
         let works = |r: usize| {
             let fit =
                 self.rows.peers[r].row.is_some_and(|row| row.fit && row.consumed >= intake.least);
@@ -418,11 +424,24 @@ impl TramReplica {
                     && !self.rows.detector.suspects(self.now, *r)
             };
             let Some(reader) = (0..self.place.n).find(asks) else { return };
+            if !self.has_all_since_tail(view) {
+                return;
+            }
             let attempt = self.rows.peers[reader].row.expect("it asks").attempt;
             self.transfers.served[reader] = attempt;
             self.begin_outgoing(reader, attempt);
         }
         self.write_head(view, out);
+    }
+
+    /// Whether the log has everything that its application has not applied: else no reader can continue from its state.
+    fn has_all_since_tail(&self, view: RegionWindow<'_>) -> bool {
+        let position = match self.exchange {
+            Some(_) => self.progress.consumed,
+            None => self.progress.given_with(self.progress.applied.min(self.progress.delivered)),
+        };
+        let control = self.in_force(view).and_then(|log| log.control());
+        control.is_none_or(|control| control.tail <= position)
     }
 
     /// Records this replica's progress, for a reader that continues from there.

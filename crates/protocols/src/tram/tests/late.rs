@@ -236,7 +236,8 @@ fn a_new_leader_copies_one_line_of_a_pad_that_it_has_consumed() {
     assert_eq!((w.seqs(Pid(1)).len(), tail(&w, &layout)), (20, before));
     w.crash(Pid(0));
     w.cut.clear();
-    (w.posted.clear(), w.lines.clear());
+    w.posted.clear();
+    w.lines.clear();
     w.run(3000);
     assert_eq!(w.leader(0), Some(Pid(1)));
     let logs = [0, 1].map(|half| layout.log(1, half).region);

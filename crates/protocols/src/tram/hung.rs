@@ -1,0 +1,101 @@
+//! Followers whose application hangs: the process shows that it lives and takes part in everything, but applies nothing.
+//!
+//! The leader keeps the log from the first position on that a follower still needs, so such a follower stops its group as
+//! soon as the ring is full. The leader excludes it like one that is suspected: only while the log is short of room, and a
+//! quorum without it has all state.
+//!
+//! - An application that is slow, but moves, is waited for: its pace is the group's.
+//! - If a majority hangs the leader excludes no follower, and the group waits.
+//! - A follower that is excluded for this has consumed the log: everything waits for its application in its own process.
+//!   It needs no state of another replica unless it is started again. Until its application has caught up it gives no state
+//!   ([`super::transfer`]).
+
+use super::layout::ReplicaRow;
+use super::leader::Leader;
+use super::replica::{GroupRows, ReplicaPhase, TramReplica};
+use super::transfer::PATIENCE_MAX;
+use amcast_core::Config;
+use amcast_core::parameters::{HEARTBEAT, SUSPECT};
+
+/// How long an application may apply nothing of what waits for it, in suspicions: as long as the longest patience with
+/// the source of a state.
+const HUNG_SUSPICIONS: u64 = PATIENCE_MAX as u64;
+
+/// A follower's need of the log, and how long it has not moved although it is behind the leader's.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NeedProgress {
+    need: u64,
+    /// The follower's heartbeat when that last moved: of time in which its process is not stepped none counts.
+    beat: u64,
+    hangs: bool,
+}
+
+impl NeedProgress {
+    /// Takes notice of a follower's need at its heartbeat. It hangs if it `waits` for `beats` heartbeats at one need.
+    fn observe(&mut self, need: u64, beat: u64, waits: bool, beats: u64) {
+        if !waits || need != self.need || beat < self.beat {
+            (self.need, self.beat) = (need, beat);
+        }
+        self.hangs = beat - self.beat >= beats;
+    }
+
+    /// Whether the application seems to hang.
+    pub(crate) const fn hangs(&self) -> bool {
+        self.hangs
+    }
+}
+
+/// For how many heartbeats a follower's need may stand still.
+pub(crate) fn hung_beats(config: &Config) -> u64 {
+    let (interval, suspicion) = (HEARTBEAT.get(config), SUSPECT.get(config));
+    suspicion.times(HUNG_SUSPICIONS).0.div_ceil(interval.0)
+}
+
+impl GroupRows {
+    /// Whether a replica asks this one for its state: then it holds back its need for that one.
+    fn gives_state(&self, rank: usize) -> bool {
+        let asks = |row: &ReplicaRow| !row.follows && row.source == Some(rank as u8);
+        self.peers.iter().any(|peer| peer.row.as_ref().is_some_and(asks))
+    }
+}
+
+impl TramReplica {
+    /// Whether the application of a follower seems to hang, as far as its leader knows.
+    pub(crate) fn follower_hangs(&self, rank: usize) -> bool {
+        let ReplicaPhase::Leader(leader) = &self.phase else { return false };
+        leader.followers[rank].progress.hangs()
+    }
+
+    /// Looks whether the followers' applications move. `own` is the leader's need: a follower that needs no more than that
+    /// holds up nobody.
+    pub(crate) fn watch_followers(&mut self, own: u64) {
+        let beats = self.limits.hung_beats;
+        let ReplicaPhase::Leader(Leader { followers, .. }) = &mut self.phase else { return };
+        for (rank, follower) in followers.iter_mut().enumerate() {
+            if let Some(row) = &self.rows.peers[rank].row {
+                let waits = row.follows && row.need < own && !self.rows.gives_state(rank);
+                follower.progress.observe(row.need, row.beat, waits, beats);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_need_that_stands_still_for_some_heartbeats_hangs_until_it_moves() {
+        let mut progress = NeedProgress::default();
+        let mut hangs = |need, beat, waits| {
+            progress.observe(need, beat, waits, 10);
+            progress.hangs()
+        };
+        assert!(!hangs(7, 100, false) && !hangs(7, 200, false), "nothing waits for it");
+        assert!(!hangs(7, 209, true) && hangs(7, 210, true) && hangs(7, 300, true));
+        assert!(!hangs(8, 301, true) && !hangs(8, 310, true) && hangs(8, 311, true));
+        assert!(!hangs(8, 1, true), "its process started again");
+        assert!(!hangs(8, 10, true) && hangs(8, 11, true));
+        assert!(!hangs(8, 12, false));
+    }
+}
