@@ -5,7 +5,7 @@
 #[allow(dead_code, reason = "`main` is for people")]
 mod example;
 
-use amcast::core::{Entry, RawConfig};
+use amcast::core::{Entry, RawConfig, Senders};
 use amcast::protocols::catalog::find;
 use amcast::sim::{Profile, RunOutcome, RunSettings};
 use amcast::simulate::bank::BankWorkload;
@@ -37,13 +37,10 @@ fn run_over<W: Workload + 'static>(
     mutant: Option<ServiceMutant>,
     workload: fn(usize) -> W,
 ) -> ServiceRun {
-    let raw = RawConfig { groups, replicas: 3, clients: 0, ..RawConfig::default() };
-    let with_clients = RawConfig { clients: 2, ..raw.clone() };
-    let fits = |raw: &RawConfig| {
-        let config = raw.check(entry.about().params).ok()?;
-        amcast::core::entry::build_all(entry, &config).ok().map(|_| config)
-    };
-    let config = &fits(&raw).or_else(|| fits(&with_clients)).expect("one of them fits");
+    // Where replicas multicast nothing themselves, clients are the gateways.
+    let clients = if entry.capabilities().senders == Senders::Replicas { 0 } else { 2 };
+    let raw = RawConfig { groups, replicas: 3, clients, ..RawConfig::default() };
+    let config = &raw.check(entry.about().params).expect("the shape is sound");
     let service = ServiceSettings { mutant, ..ServiceSettings::default() };
     let simulation = Simulation { entry, config, service, seed, workload: &|| workload(groups) };
     simulation.run(&RunSettings::with(faults), &mut None, &mut |_| {}).expect("the shape is sound")
@@ -163,6 +160,8 @@ const fn run_of_store(mutant: ServiceMutant) -> ShowingRun {
         ServiceMutant::HandsInTooSoon => ShowingRun::of("multi-ring-memory", 2167),
         ServiceMutant::DiffersUnread => ShowingRun::of("bb-urcast-urcast", 3),
         ServiceMutant::LosesBatched => ShowingRun::of("bb-urcast-urcast", 1),
+        ServiceMutant::CountsNoneOfBatch => ShowingRun::of("multi-ring-memory", 64),
+        ServiceMutant::KeepsBudget => ShowingRun::of("bb-urcast-urcast", 12),
     }
 }
 
@@ -180,7 +179,9 @@ const fn run_of_log(mutant: ServiceMutant) -> Option<ShowingRun> {
         | ServiceMutant::TrustsAnyClock
         | ServiceMutant::HandsInTooSoon
         | ServiceMutant::DiffersUnread
-        | ServiceMutant::LosesBatched => return None,
+        | ServiceMutant::LosesBatched
+        | ServiceMutant::CountsNoneOfBatch
+        | ServiceMutant::KeepsBudget => return None,
     })
 }
 

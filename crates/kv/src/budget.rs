@@ -40,6 +40,18 @@ pub fn share(bytes: u64, shards: usize) -> u64 {
     if bytes == 0 { 0 } else { (bytes / shards as u64).max(1) }
 }
 
+/// The answer to a command that a full shard refuses.
+const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+
+/// What stands before that in the answer to a transaction.
+const ABORTED: &str = "EXECABORT Transaction discarded because of: ";
+
+/// Whether a command or a transaction with this answer was refused because a shard is full.
+pub fn is_refusal(answer: &[u8]) -> bool {
+    let error = answer.strip_prefix(b"-").unwrap_or_default();
+    error.strip_prefix(ABORTED.as_bytes()).unwrap_or(error).starts_with(b"OOM ")
+}
+
 /// Whether a command, with its epoch, may have what all shards together hold grow.
 pub fn may_grow(command: &[u8]) -> bool {
     // Keys that move from one shard to another take no more than before, and a bound takes nothing.
@@ -141,11 +153,8 @@ pub(super) fn admit(
     };
     let mut stores = c.places.iter().zip(&mut *c.stores).filter(|(p, _)| exact.contains(p.shard));
     if stores.any(|(_, store)| !store.is_within_budget() && may_grow() && store.is_over_budget()) {
-        const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
         return Err(match script {
-            Some(_) => {
-                RedisError::refused(format!("EXECABORT Transaction discarded because of: {OOM}"))
-            }
+            Some(_) => RedisError::refused(format!("{ABORTED}{OOM}")),
             None => RedisError::refused(OOM),
         });
     }

@@ -178,7 +178,7 @@ impl<M: SimulatedService> Application for SimApplication<M> {
     }
 
     fn read(groups: usize, from: &mut dyn Read) -> Result<Self::State, String> {
-        let shape = ServiceShape { shards: groups, rank: 0, mutant: None };
+        let shape = ServiceShape { shards: groups, rank: 0, mutant: None, maxmemory: 0 };
         ExecutorState::read(&M::over(&shape), groups, from).map_err(|e| e.to_string())
     }
 

@@ -7,9 +7,10 @@ use super::{AnswerMeaning, ApartCall, Call, ReadLevel, Workload};
 use amcast_core::rng::Rng;
 use amcast_core::{GroupSet, Outcome, ServiceAnswer, Span, Time};
 use amcast_node::gateway::SessionWrites;
+use amcast_node::service::calls::NO_MEMORY;
 use amcast_smr::parts::{Assembly, CommandPart, KEPT};
 use amcast_smr::{Envelope, SessionWrite, Stamp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 
 /// How long a gateway waits for an answer before it hands the same command in at the next node.
@@ -31,6 +32,8 @@ pub(super) struct CallLines {
     pub(super) lines: String,
     /// The calls that the workload judges by itself.
     pub(super) apart: Vec<ApartCall>,
+    /// Of all calls, those that were refused for lack of memory, as a whole or in part.
+    pub(super) no_memory: Vec<ApartCall>,
     /// The last request of each call in the history with its whole command, by the call's message.
     pub(super) requests: BTreeMap<String, ClientRequest>,
 }
@@ -88,6 +91,8 @@ pub(super) struct SentCommand {
 pub(super) struct SimClient<W> {
     index: usize,
     workload: W,
+    /// Its calls when all clients have made theirs.
+    closing: VecDeque<Call>,
     level: ReadLevel,
     /// A client whose call did not return calls no more: another one of that session does.
     names: u64,
@@ -119,6 +124,7 @@ impl<W: Workload> SimClient<W> {
         let first = Time(rng.below(pause_max.0));
         Self {
             index,
+            closing: workload.closing().into(),
             workload,
             level,
             names: 0,
@@ -151,14 +157,20 @@ impl<W: Workload> SimClient<W> {
         matches!(self.stage, ClientStage::Done)
     }
 
-    /// Reads all keys at the node of this rank: what each node has is looked at in the end.
+    /// Whether its next call in the end is none that reads what a node has.
+    pub(super) fn is_closing(&self) -> bool {
+        !self.closing.is_empty()
+    }
+
+    /// Makes its next closing call via the node of this rank, or reads all keys there: what each node has is looked at in
+    /// the end.
     pub(super) fn look(
         &mut self,
         (now, node): (Time, usize),
         lines: &mut CallLines,
     ) -> SentCommand {
         self.calls_max += 1;
-        let call = self.workload.last();
+        let call = self.closing.pop_front().unwrap_or_else(|| self.workload.last());
         self.call((now, node), call, HowRead::Ordered, lines)
     }
 
@@ -404,6 +416,10 @@ impl<W: Workload> SimClient<W> {
         out: &str,
         lines: &mut CallLines,
     ) -> Option<SentCommand> {
+        if out.contains(NO_MEMORY) {
+            let (op, returned) = (open.call.op.clone(), Some((now, out.to_string())));
+            lines.no_memory.push(ApartCall { op, called: open.since, returned });
+        }
         if let Some(apart) = open.apart {
             lines.apart[apart].returned = Some((now, out.to_string()));
         } else if !open.call.op.is_empty() {

@@ -6,6 +6,7 @@ use super::execution_order::ExecutionOrder;
 use super::mutant::{ServiceJudge, ServiceMutant};
 use super::node::{ClientRequest, HandedIn, HowRead, ServiceReply, SimNode, SimulatedAsker};
 use super::transfer::{self, Incarnation, IncomingState, StateTransferStep, TransferPace};
+use super::unanswered;
 use super::{ReadLevel, SeenCalls, Workload};
 use amcast_check::{History, PropertyVerdict};
 use amcast_core::rng::Rng;
@@ -72,6 +73,7 @@ struct RunRemains {
     /// Bytes of deliveries that waited at a node of a group with views beyond their bound, at most.
     over_most: usize,
     level: ReadLevel,
+    maxmemory: u64,
     order: ExecutionOrder,
     /// How far the state of each shard goes at the end, and its digest, of the nodes that live, with their ranks.
     states: Vec<(usize, Vec<(u64, u64)>)>,
@@ -141,25 +143,35 @@ impl<W: Workload + 'static> Simulation<'_, W> {
         if report.settled() {
             findings.extend(compare(&left.states));
         }
-        let RunRemains { calls: CallLines { lines, .. }, counts, .. } = left;
+        let RunRemains { calls: CallLines { lines, no_memory, .. }, mut counts, .. } = left;
+        if !no_memory.is_empty() {
+            counts.insert("calls refused for lack of memory", no_memory.len() as u64);
+        }
         Ok(ServiceRun { report, lines, findings, not_judged, counts })
     }
 }
 
 fn judge<W: Workload>(workload: &W, left: &RunRemains) -> Judgement {
+    let CallLines { lines, requests, apart, no_memory } = &left.calls;
+    let RunRemains { level, maxmemory, .. } = *left;
+    let place = |call: &str| requests.get(call).and_then(|of| left.order.place(*of));
+    let mut places: Vec<(String, u64)> =
+        requests.keys().filter_map(|call| Some((call.clone(), place(call)?))).collect();
+    let lines = match maxmemory {
+        0 => lines.clone(),
+        _ => unanswered::with_commands_apart(lines, &mut |batch, own| {
+            places.extend(place(batch).map(|place| (own, place)));
+        }),
+    };
     let mut history = History::new();
-    for line in left.calls.lines.lines() {
+    for line in lines.lines() {
         if let Err(e) = history.push_line(line) {
             let findings = vec![Finding { what: "history", says: e.to_string() }];
             return Judgement { findings, ..Judgement::default() };
         }
     }
-    for (call, of) in &left.calls.requests {
-        if let Some(place) = left.order.place(*of) {
-            history.tell_place(call, place);
-        }
-    }
-    let seen = SeenCalls { history: &history, apart: &left.calls.apart, level: left.level };
+    places.iter().for_each(|(call, place)| history.tell_place(call, *place));
+    let seen = SeenCalls { history: &history, apart, no_memory, level, maxmemory };
     let mut judgement = Judgement::default();
     for (what, verdict) in workload.judge(&seen) {
         match verdict {
@@ -263,6 +275,7 @@ impl<W: Workload> ServiceHost<W> {
         let reads_by_index = can.read_index && multicasts;
         let may = (reads_by_index, workload().reads_here());
         let level = ReadLevel::draw(may, service.mutant, &mut rng);
+        let maxmemory = workload().draw_maxmemory(&mut Rng::stream(seed, "memory"));
         let mut transfer_rng = Rng::stream(seed, "transfers");
         let transfers = TransferPace::draw(&mut transfer_rng);
         let clocks =
@@ -271,14 +284,15 @@ impl<W: Workload> ServiceHost<W> {
             let clock = clocks.nodes[rank];
             let mutant = service.mutant;
             let mut node = SimNode::new(cluster, (rank, clock), has_log, multicasts, mutant);
-            node.inbox_bytes = transfers.inbox_bytes;
+            (node.inbox_bytes, node.maxmemory) = (transfers.inbox_bytes, maxmemory);
             node
         };
         left.borrow_mut().level = level;
+        left.borrow_mut().maxmemory = maxmemory;
         let client = |index: usize| {
             let (own, of) = (Rng::new(rng.word()), (level, clocks.gateways[index]));
             let mut mine = workload();
-            mine.begin(level);
+            mine.begin(level, maxmemory);
             SimClient::new((index, mine), of, service.calls, cluster.replicas(), own)
         };
         let clients = (0..service.clients).map(client).collect();
@@ -557,7 +571,12 @@ impl<W: Workload> ServiceHost<W> {
             return;
         }
         self.looks.retain(lives);
-        if let Some(node) = self.looks.pop() {
+        let node = if self.clients[0].is_closing() {
+            self.looks.last().copied()
+        } else {
+            self.looks.pop()
+        };
+        if let Some(node) = node {
             let Self { clients, left, .. } = self;
             let sent = clients[0].look((now, node), &mut left.borrow_mut().calls);
             self.send(now, Some(sent));

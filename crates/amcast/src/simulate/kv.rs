@@ -1,7 +1,8 @@
 //! The key-value store under simulated clients: commands on one key and on several, transactions over shards, values that
-//! are larger than a message, keys that expire, and keys that move between shards meanwhile.
+//! are larger than a message, keys that expire, keys that move between shards meanwhile, and in some runs little memory.
 
 mod expiry;
+mod memory;
 mod store;
 
 use super::{AnswerMeaning, Call, ReadLevel, SeenCalls, ServiceJudge, Workload};
@@ -44,13 +45,15 @@ pub struct KvWorkload {
     tag: &'static str,
     /// Whether pipelines hold commands over several shards, too: where no read of one shard goes without a place in the order.
     batches_over_shards: bool,
+    /// Whether the run began with a memory budget.
+    has_budget: bool,
 }
 
 impl KvWorkload {
     /// Of a store of so many shards.
     pub fn new(shards: usize) -> Self {
         let map = Partitions::by_slot(shards);
-        Self { map, moving: KeyMove::Going, tag: "", batches_over_shards: false }
+        Self { map, moving: KeyMove::Going, tag: "", batches_over_shards: false, has_budget: false }
     }
 
     fn key(&self, kind: char, number: u64) -> String {
@@ -171,7 +174,12 @@ fn text(shard: Gid) -> String {
 impl Workload for KvWorkload {
     type Machine = SimulatedStore;
 
-    fn begin(&mut self, level: ReadLevel) {
+    fn draw_maxmemory(&self, rng: &mut Rng) -> u64 {
+        memory::draw(self.map.shards(), rng)
+    }
+
+    fn begin(&mut self, level: ReadLevel, maxmemory: u64) {
+        self.has_budget = maxmemory > 0;
         // Of several shards such reads promise less than one order.
         self.tag = if level == ReadLevel::Sequential { "{t}" } else { "" };
         self.batches_over_shards = level == ReadLevel::Ordered;
@@ -192,6 +200,10 @@ impl Workload for KvWorkload {
         {
             return call;
         }
+        // Runs without a budget draw no more than this.
+        if self.has_budget && rng.below(2) == 0 {
+            return self.memory_call((&one, &other), &value, rng);
+        }
         match rng.below(17) {
             0..=2 => self.call(&["SET", &one, &value]),
             3..=5 => self.call(&["GET", &one]),
@@ -207,11 +219,18 @@ impl Workload for KvWorkload {
         }
     }
 
+    fn closing(&self) -> Vec<Call> {
+        if self.has_budget { self.closing_calls() } else { Vec::new() }
+    }
+
     fn last(&mut self) -> Call {
-        let keys: Vec<String> = (0..KEYS).map(|k| self.key('k', k)).collect();
-        let counters = [self.key('n', 0), self.key('n', 1)];
+        let mut keys = vec![self.key('n', 0), self.key('n', 1)];
+        keys.extend((0..KEYS).map(|k| self.key('k', k)));
+        if self.has_budget {
+            keys.extend(self.closing_keys());
+        }
         let mut args = vec!["MGET"];
-        args.extend(counters.iter().chain(&keys).map(|key| &**key));
+        args.extend(keys.iter().map(|key| &**key));
         self.call(&args)
     }
 
@@ -263,6 +282,7 @@ impl Workload for KvWorkload {
         };
         verdicts.extend(seen.exactly_once());
         verdicts.push((ServiceJudge::Expiry.name(), expiry::judge(seen)));
+        verdicts.push((ServiceJudge::Memory.name(), memory::judge(seen)));
         verdicts
     }
 }

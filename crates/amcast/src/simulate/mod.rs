@@ -28,6 +28,7 @@ mod node;
 mod reads;
 mod time;
 mod transfer;
+mod unanswered;
 
 pub use host::{Finding, ServiceRun, ServiceSettings, Simulation};
 pub use hunt::FailedRun;
@@ -51,6 +52,8 @@ pub struct ServiceShape {
     pub rank: usize,
     /// How the service is broken, if it is.
     pub mutant: Option<ServiceMutant>,
+    /// The bytes that all keys of a node may take at first, as [`Workload::draw_maxmemory`] drew them; 0 for any number.
+    pub maxmemory: u64,
 }
 
 /// A service that simulated nodes can be made of. A [`StateMachine`] is one in a [`StateMachineAdapter`].
@@ -126,6 +129,10 @@ impl ReadLevel {
             1 if reads_here => Self::Sequential,
             _ => index,
         };
+        // Only these runs have batches over several shards.
+        if mutant == Some(ServiceMutant::CountsNoneOfBatch) {
+            return Self::Ordered;
+        }
         // A read that may be stale hides mistakes.
         let is_hunted = mutant.is_some() && drawn == Self::Sequential;
         if mutant == Some(ServiceMutant::ReadsAtOnce) || is_hunted { index } else { drawn }
@@ -149,8 +156,12 @@ pub struct SeenCalls<'a> {
     pub history: &'a History,
     /// Those that the workload judges by itself.
     pub apart: &'a [ApartCall],
+    /// Of all calls, those that a shard refused for lack of memory, or a command of which it did.
+    pub no_memory: &'a [ApartCall],
     /// How reads were answered.
     pub level: ReadLevel,
+    /// The memory budget that the run began with, in bytes; 0 for none.
+    pub maxmemory: u64,
 }
 
 impl SeenCalls<'_> {
@@ -210,11 +221,22 @@ pub trait Workload {
         false
     }
 
-    /// How reads are answered in this run.
-    fn begin(&mut self, _level: ReadLevel) {}
+    /// Draws the memory budget of a run: the bytes that all items of a node may take at first, or 0 for any number.
+    /// A service that has no budgets leaves it at that.
+    fn draw_maxmemory(&self, _rng: &mut Rng) -> u64 {
+        0
+    }
+
+    /// How reads are answered in this run, and the memory budget that was drawn for it.
+    fn begin(&mut self, _level: ReadLevel, _maxmemory: u64) {}
 
     /// The next call of the client.
     fn next(&mut self, rng: &mut Rng) -> Call;
+
+    /// The calls of one client when all clients have made theirs, before what each node has is read.
+    fn closing(&self) -> Vec<Call> {
+        Vec::new()
+    }
 
     /// A call that reads all that clients have written.
     fn last(&mut self) -> Call;

@@ -31,6 +31,10 @@ pub enum ServiceMutant {
     DiffersUnread,
     /// The last command of a batch is answered and not executed.
     LosesBatched,
+    /// A store does not count what the first commands of a batch take before it decides on the later ones.
+    CountsNoneOfBatch,
+    /// A new memory budget is answered, and the first one comes into force.
+    KeepsBudget,
 }
 
 /// A judge of the runs of a service.
@@ -42,6 +46,8 @@ pub enum ServiceJudge {
     OneState,
     /// No key expires before its time, by the clocks of a majority.
     Expiry,
+    /// Only commands that may grow are refused for lack of memory, and only where a budget may be in force.
+    Memory,
     /// The simulator's ledger: the protocol and the host above it keep what they owe each other.
     Breach,
     /// In the end every message is delivered where it has to be, and each process that lives works.
@@ -55,6 +61,7 @@ impl ServiceJudge {
             Self::Linearizable => "linearizable",
             Self::OneState => "one state",
             Self::Expiry => "expiry",
+            Self::Memory => "memory",
             Self::Breach => "breach",
             Self::Settling => "settling",
         }
@@ -83,6 +90,7 @@ impl DeclaredMutant {
             ServiceJudge::Linearizable => &[Property::Linearizable],
             ServiceJudge::OneState
             | ServiceJudge::Expiry
+            | ServiceJudge::Memory
             | ServiceJudge::Breach
             | ServiceJudge::Settling => &[],
         };
@@ -172,6 +180,20 @@ impl ServiceMutant {
             "the last command of a batch is answered and not executed",
             ServiceJudge::Linearizable,
         ),
+        DeclaredMutant::new(
+            Self::CountsNoneOfBatch,
+            "counts-none-of-batch",
+            "what the first commands of a batch take is not counted before the later ones: replicas refuse others of them",
+            ServiceJudge::Breach,
+        )
+        // It takes a shard that is almost full, and commands that wait at one node only: one run of some 80 with a budget.
+        .shown_by("crates/amcast/tests/simulate.rs"),
+        DeclaredMutant::new(
+            Self::KeepsBudget,
+            "keeps-budget",
+            "a new memory budget is answered, and the first one comes into force",
+            ServiceJudge::Memory,
+        ),
     ];
 
     /// Whether the mistake can be made at all above this protocol, in a cluster of so many groups.
@@ -182,7 +204,8 @@ impl ServiceMutant {
             // Nodes that lose their state and have no log get it from others.
             Self::DropsInbox => can.state_transfer,
             Self::ReadsAtOnce => can.read_index,
-            Self::DropsMovedKeys => groups > 1,
+            // Of one shard all commands are executed in one order.
+            Self::DropsMovedKeys | Self::CountsNoneOfBatch => groups > 1,
             // Elsewhere no clock is wrong: nodes do not report theirs.
             Self::ExpiresByOwnClock | Self::TrustsAnyClock | Self::HandsInTooSoon => {
                 can.senders == Senders::Replicas
@@ -190,7 +213,8 @@ impl ServiceMutant {
             Self::ForgetsSessions
             | Self::LosesCommand
             | Self::DiffersUnread
-            | Self::LosesBatched => true,
+            | Self::LosesBatched
+            | Self::KeepsBudget => true,
         }
     }
 
@@ -203,6 +227,8 @@ impl ServiceMutant {
                 | Self::HandsInTooSoon
                 | Self::DiffersUnread
                 | Self::LosesBatched
+                | Self::CountsNoneOfBatch
+                | Self::KeepsBudget
         )
     }
 

@@ -126,6 +126,8 @@ pub(super) struct SimNode<M: SimulatedService> {
     mutant: Option<ServiceMutant>,
     /// Bytes of deliveries that may wait for a state, if the run bounds them.
     pub(super) inbox_bytes: Option<usize>,
+    /// The memory budget of a store that begins.
+    pub(super) maxmemory: u64,
 }
 
 impl<M: SimulatedService> SimNode<M> {
@@ -153,12 +155,14 @@ impl<M: SimulatedService> SimNode<M> {
             rank,
             mutant,
             inbox_bytes: None,
+            maxmemory: 0,
         }
     }
 
     /// Its configuration.
     const fn shape(&self) -> ServiceShape {
-        ServiceShape { shards: self.cluster.groups(), rank: self.rank, mutant: self.mutant }
+        let Self { rank, mutant, maxmemory, .. } = *self;
+        ServiceShape { shards: self.cluster.groups(), rank, mutant, maxmemory }
     }
 
     /// Starts with what is on its disk; the position of each group there.

@@ -21,7 +21,7 @@
 //! double quotes, with `\"`, `\\`, `\n`, `\r`, `\t` and `\xHH` inside (HH up to 7f). The bare word
 //! `nil` is no value; `"nil"` in quotes is one. An `out` (or an answer within MULTI) that starts
 //! with the bare word `ERR` says that the command was refused and had no effect; it is not asked
-//! why. A MULTI with conditions may answer `nil` at any time (a watched key may have been changed
+//! why (`ERR OOM` is written where a shard was full). A MULTI with conditions may answer `nil` at any time (a watched key may have been changed
 //! and changed back), but then had no effect. A call without return may have had its effect, or
 //! not.
 

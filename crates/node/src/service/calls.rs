@@ -12,7 +12,7 @@ use crate::clock;
 use crate::command_gateway::NoAnswer;
 use crate::history::HistoryRecorder;
 use amcast_core::{Outcome, ServiceAnswer, Time};
-use amcast_kv::{batch, decode_args, registry, split_epoch};
+use amcast_kv::{batch, budget, decode_args, registry, split_epoch};
 use amcast_kv::{partitions, size_refusal, stamp_refusal};
 use amcast_smr::Envelope;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +35,9 @@ struct UnreturnedCall {
     request: u64,
     form: AnswerForm,
 }
+
+/// The result of a call that a shard refused for lack of memory, or of such a command of a batch: it had no effect.
+pub const NO_MEMORY: &str = "ERR OOM";
 
 /// The form of a command's answer in the language.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -163,10 +166,15 @@ pub fn returned(form: &AnswerForm, answer: Result<&ServiceAnswer<'_>, NoAnswer>)
     };
     match (outcome, bytes) {
         (_, Some(bytes)) if is_sent_again(bytes) => Some("ERR".to_string()),
-        (Outcome::NotExecuted, _) => Some("ERR".to_string()),
+        (Outcome::NotExecuted, bytes) => Some(refused(bytes.unwrap_or_default()).to_string()),
         (Outcome::Executed, Some(bytes)) => said(form, bytes),
         (Outcome::Executed, None) | (Outcome::Unknown, _) => None,
     }
+}
+
+/// The result of a command that was not executed, with the reason where the language has it.
+fn refused(answer: &[u8]) -> &'static str {
+    if budget::is_refusal(answer) { NO_MEMORY } else { "ERR" }
 }
 
 fn json(text: &str) -> String {
@@ -337,7 +345,7 @@ fn said(form: &AnswerForm, answer: &[u8]) -> Option<String> {
 fn said_batch(form: &AnswerForm, answers: batch::BatchAnswers<'_>) -> Option<String> {
     let one = |(outcome, mut bytes): (Outcome, &[u8])| match outcome {
         Outcome::Executed => shown(&mut bytes),
-        Outcome::NotExecuted => Some("ERR".to_string()),
+        Outcome::NotExecuted => Some(refused(bytes).to_string()),
         Outcome::Unknown => None,
     };
     match form {
@@ -444,6 +452,12 @@ mod tests {
             assert_eq!(told(Outcome::Executed, text), refused, "{text}");
         }
         assert_eq!(told(Outcome::Executed, "+OK\r\n"), Some("OK".to_string()));
+        for text in [
+            "-OOM command not allowed\r\n",
+            "-EXECABORT Transaction discarded because of: OOM x\r\n",
+        ] {
+            assert_eq!(told(Outcome::NotExecuted, text).as_deref(), Some(NO_MEMORY), "{text}");
+        }
         // It is sent again.
         assert_eq!(told(Outcome::Unknown, "?7\nGET a"), refused);
         assert_eq!(returned(&AnswerForm::Same, Err(NoAnswer::Busy)), refused);
@@ -461,16 +475,17 @@ mod tests {
         assert_eq!((&*text, &form), ("MULTI; SET a 1; DECR n", &AnswerForm::Batch));
         let mut answer = Vec::new();
         batch::begin_answers(&mut answer);
-        for (outcome, bytes) in
-            [(Outcome::NotExecuted, &b"-OOM \r\n"[..]), (Outcome::Executed, b":-1\r\n")]
-        {
+        for (outcome, bytes) in [
+            (Outcome::NotExecuted, &b"-OOM command not allowed\r\n"[..]),
+            (Outcome::Executed, b":-1\r\n"),
+        ] {
             batch::put_answer(&mut answer, |to| {
                 to.extend_from_slice(bytes);
                 outcome
             });
         }
         let told = returned(&form, Ok(&ServiceAnswer::borrowed(Outcome::Executed, &answer)));
-        assert_eq!(told.as_deref(), Some("ERR; -1"));
+        assert_eq!(told.as_deref(), Some("ERR OOM; -1"));
         KvModel::new().understand(&text, told.as_deref()).expect("the language");
         let mut swap = Vec::new();
         encode_args(&[b"HSET", b"h", b"f", b"1"], &mut swap);

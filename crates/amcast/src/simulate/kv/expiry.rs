@@ -32,7 +32,7 @@ struct ReturnedRead<'a> {
 fn write(call: &ApartCall) -> Option<UniqueWrite<'_>> {
     let words: Vec<&str> = call.op.split(' ').collect();
     let &["SET", key, value, "PX", ttl] = &words[..] else { return None };
-    let is_refused = call.returned.as_ref().is_some_and(|(_, out)| out == "ERR");
+    let is_refused = call.returned.as_ref().is_some_and(|(_, out)| out.starts_with("ERR"));
     let returned = call.returned.as_ref().map(|(at, _)| *at);
     let write =
         UniqueWrite { key, value, ttl_ms: ttl.parse().ok()?, called: call.called, returned };
@@ -41,7 +41,7 @@ fn write(call: &ApartCall) -> Option<UniqueWrite<'_>> {
 
 fn look(call: &ApartCall) -> Option<ReturnedRead<'_>> {
     let key = call.op.strip_prefix("GET ")?;
-    let (returned, saw) = call.returned.as_ref().filter(|(_, out)| out != "ERR")?;
+    let (returned, saw) = call.returned.as_ref().filter(|(_, out)| !out.starts_with("ERR"))?;
     Some(ReturnedRead { key, saw, called: call.called, returned: *returned })
 }
 

@@ -24,25 +24,33 @@ pub struct SimulatedStore {
     writes_unread: bool,
     /// The last command of a batch is answered only.
     loses_batched: bool,
+    /// What the first commands of a batch take counts for no later one.
+    counts_none_of_batch: bool,
+    /// In place of any new budget this one comes into force, with which the run began.
+    kept_budget: Option<u64>,
 }
 
 impl SimulatedService for SimulatedStore {
     fn over(shape: &ServiceShape) -> Self {
-        let ServiceShape { shards, rank, mutant } = *shape;
-        let store = Kv::over(Partitions::by_slot(shards).into(), HashSeed::Fixed(1));
-        let inner =
-            StoreAndLog::new(store.with_move_keys(MOVE_KEYS), Logs::new(shards, NODE_BYTES));
-        let writes_unread = rank == 0 && mutant == Some(ServiceMutant::DiffersUnread);
-        let loses_batched = mutant == Some(ServiceMutant::LosesBatched);
-        let drops = mutant == Some(ServiceMutant::DropsMovedKeys);
-        Self { inner, drops, writes_unread, loses_batched }
+        let ServiceShape { shards, rank, mutant, maxmemory } = *shape;
+        let store = Kv::over(Partitions::by_slot(shards).into(), HashSeed::Fixed(1))
+            .with_move_keys(MOVE_KEYS)
+            .with_maxmemory(maxmemory);
+        Self {
+            inner: StoreAndLog::new(store, Logs::new(shards, NODE_BYTES)),
+            drops: mutant == Some(ServiceMutant::DropsMovedKeys),
+            writes_unread: rank == 0 && mutant == Some(ServiceMutant::DiffersUnread),
+            loses_batched: mutant == Some(ServiceMutant::LosesBatched),
+            counts_none_of_batch: mutant == Some(ServiceMutant::CountsNoneOfBatch),
+            kept_budget: (mutant == Some(ServiceMutant::KeepsBudget)).then_some(maxmemory),
+        }
     }
 }
 
-fn moves_keys(command: &[u8]) -> bool {
+fn is_named(command: &[u8], name: &str) -> bool {
     let mut args = Vec::new();
     decode_args(split_epoch(command).1, &mut args).is_some()
-        && args.first().is_some_and(|name| name.eq_ignore_ascii_case(b"AMCAST.MOVE"))
+        && args.first().is_some_and(|first| first.eq_ignore_ascii_case(name.as_bytes()))
 }
 
 /// A command that writes a key of the same slot besides, which nobody reads, if this one is a SET.
@@ -57,6 +65,15 @@ fn with_unread_key(command: &[u8]) -> Option<Vec<u8>> {
     encode_epoch(epoch, &mut both);
     encode_args(&[b"MSET", name, value, unread.as_bytes(), b"1"], &mut both);
     Some(both)
+}
+
+/// A command that sets this budget, if this one sets any.
+fn with_budget(command: &[u8], bytes: u64) -> Option<Vec<u8>> {
+    const NAME: &str = "AMCAST.MAXMEMORY";
+    let mut other = Vec::new();
+    encode_epoch(split_epoch(command).0, &mut other);
+    encode_args(&[NAME.as_bytes(), bytes.to_string().as_bytes()], &mut other);
+    is_named(command, NAME).then_some(other)
 }
 
 /// A batch without the last command, and that one, each with the epoch; none if they are fewer than three.
@@ -112,7 +129,7 @@ impl ShardedMachine for SimulatedStore {
         answer: &mut Vec<u8>,
     ) -> Outcome {
         match parts {
-            [from, _] if self.drops && moves_keys(command) => {
+            [from, _] if self.drops && is_named(command, "AMCAST.MOVE") => {
                 // The arriving keys go into a part that nobody reads.
                 let mut lost = self.part();
                 self.inner.apply(at, &mut [&mut **from, &mut lost], command, answer)
@@ -124,13 +141,19 @@ impl ShardedMachine for SimulatedStore {
                     return self.lose_last(at, parts, (&rest, &last), answer);
                 }
                 let more = self.writes_unread.then(|| with_unread_key(command)).flatten();
-                self.inner.apply(at, parts, more.as_deref().unwrap_or(command), answer)
+                let kept = || with_budget(command, self.kept_budget?);
+                let other = more.or_else(kept);
+                self.inner.apply(at, parts, other.as_deref().unwrap_or(command), answer)
             }
         }
     }
 
     fn growth(&self, command: &[u8]) -> Growth {
-        self.inner.growth(command)
+        let growth = self.inner.growth(command);
+        match self.counts_none_of_batch {
+            true => Growth::decided_once(growth.most),
+            false => growth,
+        }
     }
 
     fn is_short(&self, command: &[u8]) -> bool {
