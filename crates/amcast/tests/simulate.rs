@@ -161,7 +161,7 @@ const fn run_of_store(mutant: ServiceMutant) -> ShowingRun {
         ServiceMutant::DiffersUnread => ShowingRun::of("bb-urcast-urcast", 3),
         ServiceMutant::LosesBatched => ShowingRun::of("bb-urcast-urcast", 1),
         ServiceMutant::CountsNoneOfBatch => ShowingRun::of("multi-ring-memory", 64),
-        ServiceMutant::KeepsBudget => ShowingRun::of("bb-urcast-urcast", 12),
+        ServiceMutant::KeepsBudget => ShowingRun::of("bb-urcast-urcast", 21),
     }
 }
 

@@ -43,7 +43,7 @@ pub fn share(bytes: u64, shards: usize) -> u64 {
 /// The answer to a command that a full shard refuses.
 const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
-/// What stands before that in the answer to a transaction.
+/// The words in front of that in the answer to a transaction.
 const ABORTED: &str = "EXECABORT Transaction discarded because of: ";
 
 /// Whether a command or a transaction with this answer was refused because a shard is full.

@@ -13,7 +13,7 @@ use amcast_node::service::calls::NO_MEMORY;
 /// One run of so many has a budget from the beginning.
 const RUNS: u64 = 4;
 
-/// What a shard may take, in bytes: a key takes about 200 bytes and its value, and a shard has a few keys.
+/// Budgets of a shard, in bytes: a key takes about 200 bytes and its value, and a shard has a few keys.
 const SHARD_BYTES: [u64; 5] = [450, 700, 1_000, 1_500, 2_500];
 
 /// Bytes of values: in some of these shards there is room for several of the larger ones, in others for none.

@@ -24,7 +24,7 @@ pub struct SimulatedStore {
     writes_unread: bool,
     /// The last command of a batch is answered only.
     loses_batched: bool,
-    /// What the first commands of a batch take counts for no later one.
+    /// The bytes that the first commands of a batch take count for no later one.
     counts_none_of_batch: bool,
     /// In place of any new budget this one comes into force, with which the run began.
     kept_budget: Option<u64>,
