@@ -96,8 +96,8 @@ struct BudgetChange {
 
 impl BudgetChange {
     fn of(call: &ApartCall) -> Option<Self> {
-        let words = call.op.split(' ').skip_while(|word| *word != MAXMEMORY);
-        let bytes = words.skip(1).next()?.parse().ok()?;
+        let mut words = call.op.split(' ').skip_while(|word| *word != MAXMEMORY);
+        let bytes = words.nth(1)?.parse().ok()?;
         let is_refused = call.returned.as_ref().is_some_and(|(_, out)| out.starts_with("ERR"));
         let returned = call.returned.as_ref().map(|(at, _)| *at);
         (!is_refused).then_some(Self { bytes, called: call.called, returned })
