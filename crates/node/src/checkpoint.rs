@@ -340,7 +340,7 @@ impl Checkpoints {
         Ok(durable)
     }
 
-    /// What became of a state; its positions if it is durable.
+    /// Takes notice of the writer's progress with a state. Gives the positions of one that is durable now.
     fn on_progress(&mut self, what: SaveProgress) -> Result<Option<Vec<u64>>, StorageError> {
         let is_awaited = |position: u64| match &self.stage {
             SaveStage::Giving(positions) | SaveStage::Saving(positions) => {

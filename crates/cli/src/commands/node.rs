@@ -312,8 +312,12 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
     let watch = serving.as_ref().map(|serving| Arc::clone(&serving.watch));
     let serving = GatewaySlot(Arc::new(Mutex::new(serving)));
     if let Some(supervisor) = supervisor {
-        let (reports_end, serving, dir) = (node.end_reports(), serving.clone(), dir.clone());
-        supervisor.has_started(StartedNode { reports_end, serving, dir, rank });
+        supervisor.has_started(StartedNode {
+            reports_end: node.end_reports(),
+            serving: serving.clone(),
+            dir: dir.clone(),
+            rank,
+        });
     }
     let reload = ConfigReload {
         path: args.config.clone(),

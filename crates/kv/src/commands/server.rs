@@ -322,22 +322,25 @@ fn command(
                 }
             }
         }
-        (b"getkeys", inner @ [name, ..]) => {
-            let c =
-                registry::lookup(name).ok_or(RedisError::new("ERR Invalid command specified"))?;
-            let arity = RedisError::new("ERR Invalid number of arguments specified for command");
-            c.check_arity(inner.len()).map_err(|_| arity)?;
-            let mut keys = Vec::new();
-            c.keys_of(inner, &mut |k| keys.push(k));
-            if keys.is_empty() {
-                return Err(RedisError::new("ERR The command has no key arguments"));
-            }
-            reply.array(keys.len());
-            keys.iter().for_each(|k| reply.bulk(k));
-        }
+        (b"getkeys", inner @ [name, ..]) => get_keys(name, inner, reply)?,
         _ => subcommands::help("COMMAND", args, reply)?,
     }
     DONE
+}
+
+/// Answers the keys of a command.
+fn get_keys(name: &[u8], inner: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
+    let c = registry::lookup(name).ok_or(RedisError::new("ERR Invalid command specified"))?;
+    let arity = RedisError::new("ERR Invalid number of arguments specified for command");
+    c.check_arity(inner.len()).map_err(|_| arity)?;
+    let mut keys = Vec::new();
+    c.keys_of(inner, &mut |k| keys.push(k));
+    if keys.is_empty() {
+        return Err(RedisError::new("ERR The command has no key arguments"));
+    }
+    reply.array(keys.len());
+    keys.iter().for_each(|k| reply.bulk(k));
+    Ok(())
 }
 
 fn cluster(

@@ -655,7 +655,7 @@ fn the_end_of_a_state_that_was_given_up_is_not_taken_for_that_of_the_next() {
     }
     let saved = SaveProgress::Saved { position: 10, bytes: 10 };
     assert_eq!(checkpoints.on_progress(saved).unwrap(), Some(vec![10]));
-    // Another reason than want of room ends the node, of whichever state it is.
+    // Another reason than want of room ends the node, also of a state that was given up.
     let source = io::Error::other("rot");
     let error = StorageError::Io { path: PathBuf::new(), doing: "write it", source };
     assert!(checkpoints.on_progress(SaveProgress::Failed { position: 5, error }).is_err());

@@ -396,7 +396,7 @@ fn all_who_have_not_given_the_password_are_read_at_a_bounded_pace_together() {
             let most = 262_144 * (begun.elapsed().as_secs() as usize + 2) + STRANGERS * 8192;
             let all = heard.load(Ordering::Relaxed);
             assert!(all <= most, "{all} bytes of answers in {:?}", begun.elapsed());
-            // Whoever comes meanwhile gives the password with its first bytes.
+            // A client that comes meanwhile gives the password with its first bytes.
             server.client_with(Some("secret")).append("log", vec![1; 20_000]).unwrap();
         }
         streams.iter().for_each(|stream| _ = stream.shutdown(std::net::Shutdown::Both));
