@@ -312,12 +312,7 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
     let watch = serving.as_ref().map(|serving| Arc::clone(&serving.watch));
     let serving = GatewaySlot(Arc::new(Mutex::new(serving)));
     if let Some(supervisor) = supervisor {
-        supervisor.has_started(StartedNode {
-            reports_end: node.end_reports(),
-            serving: serving.clone(),
-            dir: dir.clone(),
-            rank,
-        });
+        supervisor.has_started(StartedNode::new(node.end_reports(), &serving, &dir, rank));
     }
     let reload = ConfigReload {
         path: args.config.clone(),
@@ -398,6 +393,15 @@ impl SupervisorInput {
 }
 
 impl StartedNode {
+    fn new(
+        reports_end: Arc<AtomicBool>,
+        serving: &GatewaySlot,
+        dir: &ClusterDir,
+        rank: usize,
+    ) -> Self {
+        Self { reports_end, serving: serving.clone(), dir: dir.clone(), rank }
+    }
+
     /// Closes the gateways for good, if there are some, and has the node report nothing by itself.
     fn close(&self) {
         self.reports_end.store(true, Ordering::Relaxed);
