@@ -230,7 +230,8 @@ fn nobody_begins_anew_where_no_majority_would_be_left() {
 fn a_node_that_starts_by_itself_ends_its_gaps_and_nobody_begins_anew_for_them() {
     let mut model = VoteModel::new(3);
     model.cut(0, 1);
-    (model.drop_writes(0, 1), model.drop_writes(1, 0));
+    model.drop_writes(0, 1);
+    model.drop_writes(1, 0);
     model.start_anew(1);
     model.heal_all();
     model.settle();
@@ -241,7 +242,8 @@ fn a_node_that_starts_by_itself_ends_its_gaps_and_nobody_begins_anew_for_them() 
 fn who_has_granted_waits_until_the_other_one_is_back() {
     let mut model = VoteModel::new(3);
     model.cut(0, 1);
-    (model.drop_writes(0, 1), model.drop_writes(1, 0));
+    model.drop_writes(0, 1);
+    model.drop_writes(1, 0);
     model.heal_all();
     while !model.nodes[0].vote.is_granted() {
         for (a, b) in model.wires.keys().copied().collect::<Vec<_>>() {
@@ -252,7 +254,8 @@ fn who_has_granted_waits_until_the_other_one_is_back() {
     assert!(model.begin_anew(0));
     // It does not come back for now, and meanwhile the others' link has a gap, too.
     model.cut(1, 2);
-    (model.drop_writes(1, 2), model.drop_writes(2, 1));
+    model.drop_writes(1, 2);
+    model.drop_writes(2, 1);
     model.heal(1, 2);
     model.settle();
     assert_eq!(model.restarts, [0], "a majority has to have its memory");

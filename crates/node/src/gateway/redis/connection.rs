@@ -18,7 +18,7 @@ use super::answer_admission::AnswerTurn;
 use super::pipeline::Pipeline;
 use super::router::{ArrivedAnswers, RouterLane, WakeBatch};
 use super::unauthenticated::{self, GivenPassword, LoginWait};
-use super::wire::{ClientSocket, OUTPUT_BYTES_CALM};
+use super::wire::{ClientSocket, OUTPUT_BYTES_CALM, leave_turn};
 use crate::gateway::backend::Backend;
 use crate::gateway::clock::ClockReading;
 use amcast_core::{GroupSet, Outcome};
@@ -256,7 +256,7 @@ impl<B: Backend> RedisConnection<B> {
                 }
             }
             if self.input.work_here >= TURN_WORK {
-                cx.waker().wake_by_ref();
+                leave_turn(cx);
                 return Poll::Pending;
             }
             if self.input.held_back
