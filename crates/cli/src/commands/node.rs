@@ -29,7 +29,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -373,8 +373,9 @@ impl SupervisorInput {
         let this = Self { closes: Arc::default(), node: Arc::default() };
         let (closes, node) = (Arc::clone(&this.closes), Arc::clone(&this.node));
         let close = move || {
-            // Before the look at the node: it may be starting, and looks here when it has.
             closes.store(true, Ordering::SeqCst);
+            // Before the look at the node: it may be starting, and looks there when it has.
+            fence(Ordering::SeqCst);
             if let Some(node) = node.get() {
                 node.close();
             }
@@ -386,6 +387,7 @@ impl SupervisorInput {
     /// The node has started.
     fn has_started(self, node: StartedNode) {
         let node = self.node.get_or_init(|| node);
+        fence(Ordering::SeqCst);
         if self.closes.load(Ordering::SeqCst) {
             node.close();
         }

@@ -218,6 +218,10 @@ impl AsyncRead for PlacedStream {
         }
         if let Some(pace) = unknown {
             std::task::ready!(pace.poll(cx, origin));
+            // It may have waited for the password, and be known by now.
+            if held.slot().is_known() {
+                *unknown = None;
+            }
         }
         let Some(pace) = unknown else { return Pin::new(held).poll_read(cx, to) };
         // No more than it may read now: a buffer of the library has room for many frames.

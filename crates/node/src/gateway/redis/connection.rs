@@ -45,10 +45,9 @@ const ANSWER_BYTES_GUESS: usize = OUTPUT_BYTES_CALM / 16;
 /// meanwhile.
 const GATEWAY_COMMANDS_MAX: usize = 1000;
 
-/// Work of commands that the gateway runs itself, before other connections have their turn: each of them is one unit, and so
-/// are so many bytes of its answer, also of one that is not sent. `INFO` has about 16 units, and takes 0.1 ms.
-const TURN_WORK: usize = 256;
-const WORK_BYTES: usize = 256;
+/// The time, in nanoseconds, that commands which the gateway runs itself may take before other connections have their turn.
+/// `INFO` takes 0.1 ms.
+const TURN_NS: u64 = 1_500_000;
 
 /// The use of the answer of an ordered command.
 enum AfterAnswer {
@@ -219,7 +218,7 @@ impl<B: Backend> RedisConnection<B> {
     /// Does all that can be done now; ready when the connection ended.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.wire.begin_turn();
-        self.input.work_here = 0;
+        self.input.own_ns = 0;
         loop {
             self.collect();
             // Before any of its passwords is compared it has its place.
@@ -255,7 +254,7 @@ impl<B: Backend> RedisConnection<B> {
                     false => continue,
                 }
             }
-            if self.input.work_here >= TURN_WORK {
+            if self.input.own_ns >= TURN_NS {
                 leave_turn(cx);
                 return Poll::Pending;
             }
@@ -331,7 +330,7 @@ impl<B: Backend> RedisConnection<B> {
             if self.closing || self.full() {
                 break;
             }
-            let turn_is_over = self.input.work_here >= TURN_WORK;
+            let turn_is_over = self.input.own_ns >= TURN_NS;
             if self.entrance.is_closed() || !self.is_calm() || turn_is_over {
                 self.input.held_back = true;
                 break;
@@ -502,8 +501,9 @@ impl<B: Backend> RedisConnection<B> {
         let mut answer = Vec::new();
         let version = self.client.resp;
         let wrong = self.client.wrong_passwords;
+        let begun = host_ns();
         let outcome = f(&mut self.client, args, &mut Reply::new(&mut answer));
-        self.input.work_here += 1 + answer.len() / WORK_BYTES;
+        self.input.own_ns += host_ns().saturating_sub(begun);
         let is_wrong = self.client.wrong_passwords != wrong;
         self.entrance.end_turn(match self.client.authenticated {
             _ if is_wrong => GivenPassword::Wrong,

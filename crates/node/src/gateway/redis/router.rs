@@ -18,7 +18,7 @@ use std::task::{Poll, Waker};
 const LARGE_BYTES: usize = 64 << 10;
 
 /// Room for so many answers stays with a lane whose connection has taken all.
-const FRAMES_KEPT: usize = 64;
+pub(super) const FRAMES_KEPT: usize = 64;
 
 /// Answers that came for one connection and were not taken yet.
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! Answers come in any order and leave in that of their commands.
 
-use super::super::router::{FrameBody, RoutedAnswer};
+use super::super::router::{FRAMES_KEPT, FrameBody, RoutedAnswer};
 use super::state::AnswerKnowledge;
 use super::{ANSWER_BYTES_GUESS, AfterAnswer, AnswerSlot, RedisConnection, bounds};
 use crate::gateway::backend::Backend;
@@ -41,6 +41,7 @@ impl<B: Backend> RedisConnection<B> {
             };
             self.place(low, ServiceAnswer { outcome, bytes });
         }
+        mail.frames.shrink_to(FRAMES_KEPT);
         mail.bytes.clear();
         if mail.bytes.capacity() > bounds::BUFFER_BYTES_KEPT {
             mail.bytes = Vec::new();
@@ -307,6 +308,7 @@ impl<B: Backend> RedisConnection<B> {
             }
         }
         reply.finish(0);
+        self.input.own_ns += host_ns().saturating_sub(now_ns);
         // The transaction may have chosen another version: it holds from the next command on.
         reply::write(&whole, version, out);
     }

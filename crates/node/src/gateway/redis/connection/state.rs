@@ -16,14 +16,14 @@ pub(super) struct InputProgress {
     pub(super) starved: bool,
     /// Commands were left in the input because too many bytes wait to be written, or the turn is over.
     pub(super) held_back: bool,
-    /// The work of commands that the gateway ran itself in this turn.
-    pub(super) work_here: usize,
+    /// How long commands took in this turn that the gateway ran itself, in nanoseconds.
+    pub(super) own_ns: u64,
 }
 
 impl Default for InputProgress {
     fn default() -> Self {
         let parser = Parser::default();
-        Self { parser, read_ns: 0, starved: true, held_back: false, work_here: 0 }
+        Self { parser, read_ns: 0, starved: true, held_back: false, own_ns: 0 }
     }
 }
 
