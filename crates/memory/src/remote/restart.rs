@@ -14,7 +14,7 @@
 //!    *of others* all of which are fit and write to each other. It withdraws the request when one of this is over.
 //! 2. A node that is fit and does not request itself *grants* the request of the connected node with the lowest rank. It has one
 //!    grant out at a time and, until that is over, requests nothing. The grant is over when that node says, in the same start, that
-//!    this request is withdrawn, or, in a later start, that it is fit.
+//!    this request is withdrawn, or, in a later start, that it is fit. If it requests again before, the grant is for that request.
 //! 3. A node that hears of a request or a grant of a node with a lower rank withdraws its own request.
 //! 4. A node *begins anew* once all of a majority as in (1) has granted its present request. It grants nothing from then on.
 //!
@@ -128,10 +128,14 @@ impl RestartVote {
 
     /// Takes the grant back if it is over: the end of rule 2.
     fn release(&mut self) {
-        let Some(grant) = self.grant else { return };
+        let Some(grant) = &mut self.grant else { return };
         let Some((start, health)) = self.peers[grant.node] else { return };
-        let is_over =
-            if start == grant.start { health.request != grant.request } else { health.is_fit };
+        let is_later = start != grant.start;
+        if is_later && health.request != 0 {
+            // It has no memory yet, and must begin anew once more: the grant is for this request from now on.
+            grant.request = health.request;
+        }
+        let is_over = if is_later { health.is_fit } else { health.request != grant.request };
         if is_over {
             self.grant = None;
         }

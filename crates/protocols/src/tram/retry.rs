@@ -61,6 +61,8 @@ impl TakeoverPause {
             (Some((lasting, since)), Some(term)) if lasting == term => {
                 if now.since(since) >= self.suspicion {
                     self.next = self.first;
+                    // A leader that crashes now is replaced at once.
+                    self.until = self.until.min(now);
                 }
             }
             _ => self.lasting = term.map(|term| (term, now)),
