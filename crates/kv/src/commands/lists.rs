@@ -360,6 +360,23 @@ fn lpos(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
     Ok(())
 }
 
+/// Moves an element of a list from one of its ends to the other. The list stays, with its time to live, also if it has no
+/// other element.
+fn rotate(
+    c: &mut Context<'_>,
+    key: &[u8],
+    (out, into): (ListEnd, ListEnd),
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
+    let store = c.store(key);
+    let Some(list) = store.get_mut::<List>(key)? else { return Ok(()) };
+    let Some(element) = out.pop(list) else { return Ok(()) };
+    reply.bulk(&element);
+    into.push(list, element);
+    store.touch(key);
+    Ok(())
+}
+
 fn move_element(
     c: &mut Context<'_>,
     (from, to): (&[u8], &[u8]),
@@ -369,6 +386,9 @@ fn move_element(
     if c.get::<List>(from)?.is_none() {
         reply.null();
         return Ok(());
+    }
+    if from == to {
+        return rotate(c, from, (out, into), reply);
     }
     c.get::<List>(to)?;
     let taken = take(c, from, out, 1)?.and_then(|mut t| t.pop());
