@@ -20,6 +20,22 @@ pub(crate) fn sync_folder_of(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Returns when the name of this directory survives the end of the machine. The one that it lies in may be of another user
+/// who lets nobody read it: then all of the file system is written.
+///
+/// # Errors
+/// When nobody knows whether it does.
+pub(crate) fn sync_name_of(directory: &Path) -> io::Result<()> {
+    // It may be called by a link, or `.`: its own place is what counts.
+    let place = directory.canonicalize()?;
+    match sync_folder_of(&place) {
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+            Ok(rustix::fs::syncfs(File::open(place)?)?)
+        }
+        synced => synced,
+    }
+}
+
 /// Returns when the contents of the file at `path` survive the end of the machine.
 ///
 /// # Errors
@@ -39,10 +55,10 @@ thread_local! {
     static SYNCED: std::cell::RefCell<Vec<std::path::PathBuf>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
-/// Whether this thread has synced the file or directory since it last asked.
+/// The files and directories that this thread has synced since it last asked.
 #[cfg(test)]
-pub(crate) fn was_synced(path: &Path) -> bool {
-    SYNCED.take().iter().any(|synced| synced == path)
+pub(crate) fn synced() -> Vec<std::path::PathBuf> {
+    SYNCED.take()
 }
 
 /// Whether this process, or the machine, may open no more files.

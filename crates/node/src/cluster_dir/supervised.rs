@@ -13,7 +13,7 @@ use super::{
 use crate::config::{ClusterFile, node_rank};
 use crate::ports::unique;
 use crate::secret;
-use crate::system::sync_file;
+use crate::system::{sync_file, sync_name_of};
 use amcast_core::ClusterShape;
 use amcast_core::limits::REPLICAS_MAX;
 use amcast_memory::{Directory, MemoryError};
@@ -135,6 +135,7 @@ impl SupervisedDir {
             // The nodes' data are of no use without it.
             let all = |path: &Path| File::open(path).and_then(|file| file.sync_all());
             all(&dir.file_path()).and_then(|()| all(&dir.path)).map_err(at(&dir.path))?;
+            sync_name_of(&dir.path).map_err(at(&dir.path))?;
         }
         Ok(Self { dir, found, registry, entry: None, keeps, _lock: lock })
     }

@@ -8,7 +8,7 @@ use super::{
 use crate::config::ClusterFile;
 use crate::log_owner::LogOwner;
 use crate::node_address::ClusterKey;
-use crate::system::was_synced;
+use crate::system::synced;
 use amcast_core::{ClusterShape, Gid, GroupSet};
 use amcast_memory::Directory;
 use std::fs;
@@ -293,7 +293,7 @@ fn a_supervisors_directory_is_known_without_its_lock() {
 }
 
 #[test]
-fn the_lock_of_a_supervisor_whose_nodes_keep_data_survives_the_end_of_the_machine() {
+fn the_directory_and_lock_of_a_supervisor_whose_nodes_keep_data_survive_the_end_of_the_machine() {
     let _limit = amcast_test_policy::time_limit();
     let place = ClusterTestDirs::new();
     let path = place.0.join("a");
@@ -301,7 +301,10 @@ fn the_lock_of_a_supervisor_whose_nodes_keep_data_survives_the_end_of_the_machin
         let mut file = ClusterFile { durable, ..file() };
         let own = SupervisedDir::create(Some(&path), &mut file, place.registry()).unwrap();
         let lock = own.dir().path().join("lock");
-        assert_eq!(was_synced(&lock), durable);
+        let synced = synced();
+        for name in [&lock, &place.0] {
+            assert_eq!(synced.contains(name), durable, "{}", name.display());
+        }
         drop(own);
         fs::remove_dir_all(&path).unwrap();
     }

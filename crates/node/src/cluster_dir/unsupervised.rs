@@ -8,6 +8,7 @@ use super::{
 use crate::config::{ClusterFile, node_name, same};
 use crate::control::{NodeStatus, statuses_of};
 use crate::disk::DiskRecord;
+use crate::system::sync_name_of;
 use amcast_core::limits::REPLICAS_MAX;
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -173,9 +174,10 @@ impl ClusterDir {
         self.sync_names()
     }
 
-    /// Sees to it that what was made in the directory is there after the end of the machine.
+    /// Sees to it that the directory, and what was made in it, are there after the end of the machine.
     fn sync_names(&self) -> Result<(), ClusterDirError> {
-        File::open(&self.path).and_then(|dir| dir.sync_all()).map_err(at(&self.path))
+        let synced = File::open(&self.path).and_then(|dir| dir.sync_all());
+        synced.and_then(|()| sync_name_of(&self.path)).map_err(at(&self.path))
     }
 
     /// The word by which the disk of node `rank` is known, which goes with the disk; none if there is

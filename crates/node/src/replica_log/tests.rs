@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::log_owner::LogOwner;
-use crate::system::was_synced;
+use crate::system::synced;
 use amcast_core::messages::Messages;
 use std::sync::Arc;
 
@@ -103,11 +103,11 @@ fn a_mark_that_is_there_is_made_durable_all_the_same() {
     // As an earlier life left them that was killed in the midst of it.
     fs::write(log.with_extension(LOST), "").unwrap();
     fs::write(&keeping.begun, "").unwrap();
-    assert!(!was_synced(&keeping.path));
+    assert!(!synced().contains(&keeping.path));
     mark_lost(&log).unwrap();
-    assert!(was_synced(&keeping.path));
+    assert!(synced().contains(&keeping.path));
     keeping.begun().unwrap();
-    assert!(was_synced(&keeping.path));
+    assert!(synced().contains(&keeping.path));
     fs::remove_dir_all(&keeping.path).unwrap();
 }
 
