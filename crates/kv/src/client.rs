@@ -23,15 +23,16 @@ pub fn wall_us() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64)
 }
 
-/// The host's monotonic clock, in microseconds since it booted: all its processes have the same.
+/// The host's monotonic clock, in microseconds since it booted: all its processes have the same. It goes on while the host is
+/// suspended.
 pub fn host_us() -> u64 {
-    let t = clock_gettime(ClockId::Monotonic);
+    let t = clock_gettime(ClockId::Boottime);
     t.tv_sec as u64 * 1_000_000 + t.tv_nsec as u64 / 1000
 }
 
 /// The same in nanoseconds.
 pub fn host_ns() -> u64 {
-    let t = clock_gettime(ClockId::Monotonic);
+    let t = clock_gettime(ClockId::Boottime);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 

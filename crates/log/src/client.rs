@@ -4,11 +4,12 @@
 use crate::proto;
 use crate::proto::log_client::LogClient;
 use bytes::Bytes;
+use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::runtime::Runtime;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
@@ -315,7 +316,7 @@ impl LogSession {
                 Err(status) => self.again(status, &mut trouble)?,
             }
             // Rounded up: a request never looks younger than it is.
-            grow(&mut asked, trouble.since.elapsed().as_millis() as u64 + 1);
+            grow(&mut asked, trouble.age().as_millis() as u64 + 1);
         }
     }
 
@@ -338,7 +339,7 @@ impl LogSession {
         self.connected = None;
         let mut is_found = false;
         while !is_found {
-            if trouble.since.elapsed() + trouble.pause > self.patience {
+            if trouble.age() + trouble.pause > self.patience {
                 return Err(trouble.last(status));
             }
             std::thread::sleep(trouble.pause);
@@ -374,7 +375,9 @@ impl LogSession {
 
 /// How long a request has failed.
 struct FailingRequest {
-    since: Instant,
+    /// By the clock that goes on while the machine is suspended: a gateway takes a request for one that may have been
+    /// executed and forgotten by its age.
+    since: Duration,
     pause: Duration,
     /// Whether a sending of it may have taken effect although it was not answered.
     uncertain: bool,
@@ -382,7 +385,12 @@ struct FailingRequest {
 
 impl FailingRequest {
     fn begin() -> Self {
-        Self { since: Instant::now(), pause: AGAIN_FIRST, uncertain: false }
+        Self { since: since_boot(), pause: AGAIN_FIRST, uncertain: false }
+    }
+
+    /// How long ago the request was sent first.
+    fn age(&self) -> Duration {
+        since_boot().saturating_sub(self.since)
     }
 
     /// The error when the last attempt ended with this status.
@@ -394,6 +402,12 @@ impl FailingRequest {
         }
         failed
     }
+}
+
+/// The time since this machine booted, also while it was suspended.
+fn since_boot() -> Duration {
+    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Boottime);
+    Duration::new(tv_sec.unsigned_abs(), tv_nsec.unsigned_abs() as u32)
 }
 
 /// Whether a request that ended so may have taken effect: a gateway says when it did not, a connection

@@ -1,4 +1,7 @@
 //! The clock of a host: one monotonic time for all processes on it.
+//!
+//! It goes on while the host is suspended. Otherwise a command that was sent before would look young after hours, and be sent
+//! again, when its session is forgotten elsewhere and with it that the command was executed.
 
 use amcast_core::{Span, Time};
 use rustix::time::{ClockId, clock_gettime};
@@ -7,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The host's monotonic time, in nanoseconds since it booted. Processes of one host agree on it,
 /// so events of different processes can be put in order.
 pub fn now() -> Time {
-    let t = clock_gettime(ClockId::Monotonic);
+    let t = clock_gettime(ClockId::Boottime);
     Time(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
 }
 

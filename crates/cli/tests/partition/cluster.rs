@@ -139,7 +139,7 @@ impl HostCluster {
     /// The node is not counted as correct from now on.
     fn note_crash(&self, node: usize) {
         // The histories' time is that of the machine.
-        let now = clock_gettime(ClockId::Monotonic);
+        let now = clock_gettime(ClockId::Boottime);
         let ns = now.tv_sec * 1_000_000_000 + now.tv_nsec;
         let crash = format!("{{\"ev\":\"crash\",\"t\":{ns},\"p\":\"g0/r{node}\"}}\n");
         let file = self.record.join(format!("crash{node}.0.jsonl"));
