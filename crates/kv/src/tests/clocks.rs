@@ -25,8 +25,11 @@ impl ReportingHosts {
     }
 
     fn report(&mut self, clocks: [u64; 3]) {
-        for (replica, ms) in (0..).zip(clocks) {
-            let said = Stamp { wall_ms: ms, host_ms: ms };
+        self.report_both(clocks.map(|ms| Stamp { wall_ms: ms, host_ms: ms }));
+    }
+
+    fn report_both(&mut self, clocks: [Stamp; 3]) {
+        for (replica, said) in (0..).zip(clocks) {
             for shard in 0..SHARDS as u8 {
                 self.seq += 1;
                 let id = MsgId { sender: Pid(3 * u32::from(shard) + replica), seq: self.seq };
@@ -366,4 +369,20 @@ fn nobody_is_served_before_a_majority_reported_and_a_state_brings_the_reports() 
     assert!(hosts.node.executor.knows_time());
     hosts.restart();
     assert!(hosts.node.executor.knows_time());
+}
+
+/// The wall clocks of a majority are set back by an hour, their hosts' clocks go on.
+#[test]
+fn keys_expire_also_while_the_wall_clocks_were_set_back() {
+    let x = key(0);
+    let mut hosts = ReportingHosts::new([NOW_MS; 3]);
+    let mut run = |request: u64, passed_ms: u64, text: &str| {
+        let stamp = Stamp { wall_ms: NOW_MS + passed_ms / 2, host_ms: NOW_MS + passed_ms };
+        hosts.report_both([Stamp { wall_ms: stamp.host_ms - HOUR_MS, ..stamp }; 3]);
+        hosts.seq += 1;
+        hosts.node.run(&sent_at(stamp, hosts.seq, request, text))
+    };
+    assert_eq!(run(1, 1000, &format!("SET {x} 1 PX 1000")), "+OK\r\n");
+    assert_eq!(run(2, 2800, &format!("GET {x}")), "$1\r\n1\r\n");
+    assert_eq!(run(3, 3200, &format!("GET {x}")), "_\r\n");
 }

@@ -7,6 +7,11 @@
 //! one that a majority of the replicas reported, or went beyond. As long as a majority of the clocks
 //! is right, it is never ahead of a right one; and as all this follows from the order, all replicas
 //! have the same. Where replicas stop, it does not advance at the worst, and keys do not expire.
+//!
+//! The wall clocks of a majority may be set back, by an hour say. Ordered time never goes back, and
+//! would stand still for that hour. It advances all the same, with reports at half the pace of the
+//! hosts' clocks, which nobody sets, and with later stamps no faster than these. Gateways stamp at
+//! half the pace while their wall clocks are behind.
 
 use crate::envelope::Stamp;
 use amcast_core::Pid;
@@ -70,11 +75,29 @@ impl ClockReports {
 }
 
 /// The latest moment that a stamp counts as, given the agreed time.
-pub(super) fn bound(agreed: Stamp) -> Stamp {
+fn bound(agreed: Stamp) -> Stamp {
     let Stamp { wall_ms, host_ms } = agreed;
     Stamp {
         wall_ms: wall_ms.saturating_add(AHEAD_MAX_MS),
         host_ms: host_ms.saturating_add(AHEAD_MAX_MS),
+    }
+}
+
+/// Ordered time at a command with this stamp, given ordered time before it and the agreed time.
+pub(super) fn advanced(now: Stamp, stamp: Stamp, agreed: Stamp) -> Stamp {
+    let next = now.max(stamp.min(bound(agreed)));
+    let lived_ms = next.host_ms - now.host_ms;
+    let slow_ms = stamp.wall_ms.min(now.wall_ms.saturating_add(lived_ms));
+    Stamp { wall_ms: next.wall_ms.max(slow_ms), ..next }
+}
+
+/// Ordered time once the replicas agree on a time, given ordered time before it.
+pub(super) fn reported(now: Stamp, agreed: Stamp) -> Stamp {
+    let next = now.max(agreed);
+    match now.wall_ms > bound(agreed).wall_ms {
+        // Halves of moments, not of the time between them: what is left over counts at the next report.
+        true => Stamp { wall_ms: now.wall_ms + (next.host_ms / 2 - now.host_ms / 2), ..next },
+        false => next,
     }
 }
 
@@ -88,6 +111,35 @@ mod tests {
             clocks.hear(Pid(pid as u32), Stamp { wall_ms: ms, host_ms: 2 * ms }, count);
         }
         clocks
+    }
+
+    #[test]
+    fn ordered_time_advances_at_half_the_pace_while_a_majority_of_wall_clocks_was_set_back() {
+        const HOUR_MS: u64 = 3_600_000;
+        let mut now = Stamp { wall_ms: 10 * HOUR_MS, host_ms: 1 };
+        let run = |now: &mut Stamp, ms: u64, step_ms: u64, stamp: fn(u64) -> u64| {
+            let (start, mut passed_ms) = (*now, 0);
+            while passed_ms < ms {
+                passed_ms += step_ms;
+                let host_ms = start.host_ms + passed_ms;
+                let agreed = Stamp { wall_ms: 9 * HOUR_MS + passed_ms, host_ms };
+                let stamp = Stamp { wall_ms: stamp(start.wall_ms + passed_ms / 2), host_ms };
+                *now = advanced(*now, stamp, agreed);
+            }
+        };
+        run(&mut now, 1000, 1, |ms| ms);
+        assert_eq!(now.wall_ms, 10 * HOUR_MS + 500, "steps of a millisecond");
+        run(&mut now, 1001, 7, |ms| ms);
+        assert_eq!(now.wall_ms, 10 * HOUR_MS + 1000, "other steps");
+        run(&mut now, 1000, 100, |_| u64::MAX);
+        assert_eq!(now.wall_ms, 10 * HOUR_MS + 2000, "a stamp that is ahead does not hasten it");
+        run(&mut now, 1000, 100, |_| 0);
+        assert_eq!(now.wall_ms, 10 * HOUR_MS + 2000, "one that is behind does not advance it");
+        let agreed = |now: Stamp| Stamp { wall_ms: 9 * HOUR_MS, host_ms: now.host_ms + 3 };
+        (0..1000).for_each(|_| now = reported(now, agreed(now)));
+        assert_eq!(now.wall_ms, 10 * HOUR_MS + 2000 + 1500, "reports, where nothing else comes");
+        let right = Stamp { wall_ms: now.wall_ms - AHEAD_MAX_MS, host_ms: now.host_ms + 1000 };
+        assert_eq!(reported(now, right).wall_ms, now.wall_ms, "none but where clocks were set back");
     }
 
     #[test]

@@ -84,7 +84,7 @@ use crate::envelope::{ClockReport, Envelope, Stamp};
 use crate::machine::{Access, Growth, MachinePart, NEW_BUDGET, ShardPosition, ShardedMachine};
 use crate::parts::{Assembly, CommandPart, header};
 use amcast_core::{Gid, GroupSet, MsgId, Outcome, Pid};
-use clocks::{ClockReports, bound};
+use clocks::{ClockReports, advanced, reported};
 use digests::{Comparison, Digests};
 use mutant::ExecutorMutant;
 use parts::Parts;
@@ -203,7 +203,7 @@ impl ShardHead {
     /// Ordered time at a command with this stamp, if it comes next.
     fn time(&self, stamp: Stamp) -> Stamp {
         let agreed = self.clocks.agreed();
-        self.now.max(agreed.map_or(stamp, |agreed| stamp.min(bound(agreed))))
+        agreed.map_or(self.now.max(stamp), |agreed| advanced(self.now, stamp, agreed))
     }
 
     /// Advances ordered time to `now`, which is not before it.
@@ -630,7 +630,9 @@ impl<M: ShardedMachine> Executor<M> {
         let mine = &mut self.heads[shard.index()];
         if self.clocks > 0 {
             mine.clocks.hear(id.sender, said, self.clocks);
-            mine.go_on(mine.now.max(mine.clocks.agreed().unwrap_or_default()));
+            if let Some(agreed) = mine.clocks.agreed() {
+                mine.go_on(reported(mine.now, agreed));
+            }
             mine.parts.expire(mine.now.host_ms);
         }
         DeliveryResult::Taken
