@@ -41,11 +41,13 @@ pub enum Concern {
     Unreached,
     /// The changes of the tree of the groups, and when they are asked for.
     Overlays,
+    /// Which links fail for good, and when.
+    DeadLinks,
 }
 
 impl Concern {
     /// How many there are.
-    pub const COUNT: usize = 14;
+    pub const COUNT: usize = 15;
 
     /// Each of them.
     pub const ALL: [Self; Self::COUNT] = [
@@ -63,6 +65,7 @@ impl Concern {
         Self::Successions,
         Self::Unreached,
         Self::Overlays,
+        Self::DeadLinks,
     ];
 
     /// Its name: the name of its stream.
@@ -82,6 +85,7 @@ impl Concern {
             Self::Successions => "successions",
             Self::Unreached => "unreached",
             Self::Overlays => "overlays",
+            Self::DeadLinks => "dead-links",
         }
     }
 }

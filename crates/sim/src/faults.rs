@@ -3,6 +3,7 @@
 //! Every rate is drawn anew for each run (swarm), so that some runs have many faults of one kind
 //! and none of another.
 
+mod dead_links;
 pub(crate) mod overlays;
 mod successions;
 mod words;
@@ -25,7 +26,7 @@ pub enum Profile {
     Crash,
     /// Processes stop for a while, some of them again and again; clocks drift.
     Pause,
-    /// Partitions, broken connections, links that fail for long, lost and doubled datagrams.
+    /// Partitions, broken connections, links that fail for long or for good, lost and doubled datagrams.
     Network,
     /// Torn and denied writes, slow memory, slow owners.
     Memory,
@@ -189,6 +190,14 @@ pub enum Fault {
         /// How long.
         span: Span,
     },
+    /// Nothing passes from a process to another one any more, for good. Over memory accesses are answered
+    /// [`Lost`](amcast_core::memory::AccessOutcome::Lost).
+    DeadLink {
+        /// From whom.
+        from: Pid,
+        /// To whom.
+        to: Pid,
+    },
     /// The oracle reports to a process that another, which lives, seems to have failed.
     Suspicion {
         /// The receiver of the report.
@@ -295,6 +304,9 @@ pub(crate) fn draw(
     }
     if profile.has(Profile::Network) {
         draw.links();
+    }
+    if dead_links::has_dead_links(profile, about, cluster) {
+        draw.dead_links();
     }
     if profile.has(Profile::Pause) {
         draw.silences();

@@ -79,6 +79,7 @@ impl SimulatedRun<'_> {
                 let over = self.over(*span);
                 self.links(*from, *to).for_each(|(from, to)| self.part(from, to, over));
             }
+            Fault::DeadLink { from, to } => self.strike_link(*from, *to),
             Fault::Suspicion { to, of, span } => {
                 let over = self.over(*span);
                 self.links(*to, *of).for_each(|(to, of)| self.strike_suspicion(to, of, over));
@@ -139,6 +140,20 @@ impl SimulatedRun<'_> {
         match self.entry.about().medium {
             MediumKind::Messages => self.carriers.network.block(from, to, over),
             MediumKind::Memory => self.carriers.ram.stall(from, to, over),
+        }
+    }
+
+    /// A link between two processes fails for good. Between nodes, each of which has a replica of every group, it would cut
+    /// replicas of one group off from each other: that is another fault, and nobody promises to bear it.
+    fn strike_link(&mut self, from: Pid, to: Pid) {
+        if self.has_host() {
+            return;
+        }
+        self.mark("sim-dead-link");
+        let never = self.plan.calm + self.plan.settle + Span::secs(1);
+        match self.entry.about().medium {
+            MediumKind::Messages => self.carriers.network.block(from, to, never),
+            MediumKind::Memory => self.carriers.ram.sever(from, to, never),
         }
     }
 

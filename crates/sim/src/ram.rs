@@ -455,6 +455,16 @@ impl Ram {
         }
     }
 
+    /// The link from one process to another's memory fails until then, for longer than the run lasts: accesses in flight and
+    /// accesses posted from now on are answered `Lost`.
+    pub fn sever(&mut self, from: Pid, owner: Pid, until: Time) {
+        if from != owner {
+            self.lose(from, owner);
+            let path = self.path_mut(from, owner);
+            path.cut = path.cut.max(until);
+        }
+    }
+
     /// Accesses that are posted on this link wait until then.
     pub fn stall(&mut self, from: Pid, owner: Pid, until: Time) {
         if from != owner {

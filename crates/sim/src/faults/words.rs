@@ -10,20 +10,15 @@ impl Fault {
     /// A sentence for people about the fault.
     pub fn words(&self, cluster: &ClusterShape) -> String {
         let name = |p: &Pid| cluster.name(*p).to_string();
-        let us = |span: &Span| format!("{:.3} us", span.0 as f64 / 1e3);
         match self {
             Self::Crash { p, mid_step, down } => format!(
                 "{} dies{}, {}",
                 name(p),
                 if *mid_step { " in the middle of a step" } else { "" },
-                down.as_ref().map_or("for good".to_string(), |span| format!("for {}", us(span)))
+                for_how_long(*down)
             ),
             Self::Power { outages, lost } => {
-                let dies = |(p, down): &(Pid, Option<Span>)| {
-                    let back =
-                        down.as_ref().map_or("for good".to_string(), |s| format!("for {}", us(s)));
-                    format!("{} {back}", name(p))
-                };
+                let dies = |&(p, down): &_| format!("{} {}", name(&p), for_how_long(down));
                 let dies: Vec<_> = outages.iter().map(dies).collect();
                 let lost =
                     lost.map_or(String::new(), |n| format!(", with at most {n} records each"));
@@ -51,7 +46,7 @@ impl Fault {
                 "{} is asked to leave its group within {}, and stops {}",
                 name(p),
                 us(patience),
-                down.as_ref().map_or("for good".to_string(), |span| format!("for {}", us(span)))
+                for_how_long(*down)
             ),
             Self::Pause { p, span } => format!("{} takes no step for {}", name(p), us(span)),
             Self::Partition { side, both, span } => {
@@ -64,6 +59,9 @@ impl Fault {
             }
             Self::Link { from, to, span } => {
                 format!("nothing passes from {} to {} for {}", name(from), name(to), us(span))
+            }
+            Self::DeadLink { from, to } => {
+                format!("nothing passes from {} to {} for good", name(from), name(to))
             }
             Self::Suspicion { to, of, span } => {
                 format!("{} wrongly suspects {} for {}", name(to), name(of), us(span))
@@ -78,4 +76,12 @@ impl Fault {
             }
         }
     }
+}
+
+fn us(span: &Span) -> String {
+    format!("{:.3} us", span.0 as f64 / 1e3)
+}
+
+fn for_how_long(span: Option<Span>) -> String {
+    span.map_or("for good".to_string(), |span| format!("for {}", us(&span)))
 }

@@ -35,6 +35,7 @@
 //! | `at TIME pause P for SPAN` | a process takes no step |
 //! | `at TIME cut P Q for SPAN` | the link between two processes fails |
 //! | `at TIME hold P Q for SPAN` | nothing passes from P to Q, and neither is notified |
+//! | `at TIME sever P Q` | nothing passes from P to Q for good |
 //! | `at TIME suspect P Q for SPAN` | P wrongly suspects Q |
 //! | `at TIME mislead P Q for SPAN` | P wrongly takes Q for the leader of Q's group |
 //! | `at TIME barrier P` | P is set a barrier |
@@ -191,7 +192,10 @@ fn lasts(fault: &Fault) -> Span {
         Fault::Power { outages, .. } => {
             outages.iter().filter_map(|(_, down)| *down).max().unwrap_or(Span::ZERO)
         }
-        Fault::Checkpoint { .. } | Fault::Damage { .. } | Fault::Overlay { .. } => Span::ZERO,
+        Fault::Checkpoint { .. }
+        | Fault::Damage { .. }
+        | Fault::Overlay { .. }
+        | Fault::DeadLink { .. } => Span::ZERO,
         Fault::Stall { span, .. }
         | Fault::Full { span, .. }
         | Fault::Replace { span, .. }

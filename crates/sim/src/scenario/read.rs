@@ -242,6 +242,9 @@ impl ScenarioReader<'_> {
             ["cut", a, b, "for", time] => {
                 Fault::Cut { a: self.process(a)?, b: self.process(b)?, span: span(time)? }
             }
+            ["sever", from, to] => {
+                Fault::DeadLink { from: self.process(from)?, to: self.process(to)? }
+            }
             ["suspect", to, of, "for", time] => Fault::Suspicion {
                 to: self.process(to)?,
                 of: self.replica(of)?.0,
