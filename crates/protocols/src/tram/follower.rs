@@ -366,6 +366,7 @@ impl TramReplica {
             fit: self.is_fit(),
             need: old.need,
             consumed: old.consumed,
+            overdue: self.overdue.hint(),
             ..old
         };
         row.request = self.request();

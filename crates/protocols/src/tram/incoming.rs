@@ -26,7 +26,7 @@ use amcast_core::step::Note;
 use amcast_core::{Gid, Outbox};
 
 /// The flaw of a pad, or of a record without one.
-const WRONG_PAD: &str = "a pad that does not belong there";
+pub(crate) const WRONG_PAD: &str = "a pad that does not belong there";
 
 /// The look at a position of a buffer.
 enum RecordLook {
@@ -63,7 +63,7 @@ impl TramReplica {
     }
 
     /// The group whose leaders fill a source, if they do so at the end of the log.
-    fn group_read(&self, source: usize) -> Option<Gid> {
+    pub(crate) fn group_read(&self, source: usize) -> Option<Gid> {
         if self.exchange.is_some() {
             return self.group_of_source(source).filter(|&g| g != self.place.group);
         }
@@ -78,11 +78,18 @@ impl TramReplica {
     }
 
     /// The buffer that the replica of rank `w` of another group fills.
-    fn buffer_of(&self, from: Gid, w: usize) -> RecordRing {
+    pub(crate) fn buffer_of(&self, from: Gid, w: usize) -> RecordRing {
         match self.exchange {
             Some(_) => self.layout.proposals(from, w),
             None => self.layout.hm_of(from, w),
         }
+    }
+
+    /// Whether one of the buffers has the next record of another group.
+    pub(crate) fn has_of_group(&self, source: usize, next: u64, view: RegionWindow<'_>) -> bool {
+        let Some(from) = self.group_read(source) else { return false };
+        let mut rings = (0..self.place.n).map(|w| self.buffer_of(from, w));
+        rings.any(|ring| matches!(self.look_at(source, &ring, next, view), RecordLook::Sound))
     }
 
     /// Looks at what lies at `next` of a buffer.
@@ -104,7 +111,8 @@ impl TramReplica {
             record = read(pos);
         }
         let Some(record) = record else { return RecordLook::Absent };
-        let wrong = self.flaw_in_group(source, (ring, view), pos, &record);
+        let lines = view.region(ring.region);
+        let wrong = self.flaw_in_group(source, (ring, lines), pos, &record);
         // Everyone else finds the next record by the lengths of those before it.
         let wrong = wrong.or((ring.start(next, record.lines()) != pos).then_some(WRONG_PAD));
         wrong.map_or(RecordLook::Sound, RecordLook::Wrong)

@@ -6,6 +6,7 @@
 
 use super::buffer::HM_BASE;
 use super::log_region::LOG_BASE;
+use super::overdue::OverdueSource;
 use super::params;
 use super::ring::{RecordRing, lines_of, payload_within};
 use alloc::vec::Vec;
@@ -290,6 +291,8 @@ pub(crate) struct ReplicaRow {
     pub(crate) attempt: u32,
     /// How much of that attempt's stream it has read, in lines.
     pub(crate) read: u64,
+    /// A source whose next record lies in its buffers for long.
+    pub(crate) overdue: Option<OverdueSource>,
 }
 
 /// A replica's promise to accept nothing below an epoch, and how its owner may use it.
@@ -327,7 +330,7 @@ impl ReplicaRow {
         let p = self.promise;
         [
             u64::from(self.incarnation) << 40 | self.beat & 0xff_ffff_ffff,
-            u64::from(self.request),
+            u64::from(self.request) | u64::from(OverdueSource::word(self.overdue)) << 32,
             // One word, so that a promise is never seen beside another one's log.
             u64::from(p.epoch)
                 | u64::from(p.accepted) << EPOCH_BITS
@@ -361,6 +364,10 @@ impl ReplicaRow {
             && rank_of(epoch) < n
             && accepted <= epoch
             && rank_of(accepted) < n
+            && (match self.overdue {
+                Some(overdue) => (overdue.writer as usize) < n,
+                None => true,
+            })
     }
 
     /// None if nothing was written yet.
@@ -393,6 +400,7 @@ impl ReplicaRow {
             source: source.checked_sub(1),
             attempt,
             read: if matching { w[6] & 0xffff_ffff_ffff } else { 0 },
+            overdue: OverdueSource::of((w[1] >> 32) as u32),
         })
     }
 }
@@ -479,6 +487,7 @@ mod tests {
             source: Some(0),
             attempt: 70_000,
             read: 5,
+            overdue: Some(OverdueSource { source: 300, writer: 2 }),
         };
         assert_eq!(ReplicaRow::parse(&row.words()), Some(row));
         assert_eq!(ReplicaRow::parse(&[0; LINE_WORDS]), None);
@@ -498,6 +507,8 @@ mod tests {
         assert!(accepted(0).makes_sense(3));
         assert!(!accepted(0x23).makes_sense(3), "there is no rank 3");
         assert!(!accepted(0x31).makes_sense(3), "accepted later than promised");
+        let overdue = Some(OverdueSource { source: 0, writer: 3 });
+        assert!(!ReplicaRow { overdue, ..row }.makes_sense(3), "there is no rank 3");
         assert!(!ReplicaRow { request: EPOCH_MASK, ..row }.makes_sense(3));
         let promise = EpochPromise { epoch: EPOCH_MASK, ..promise };
         assert!(!ReplicaRow { promise, ..row }.makes_sense(3));

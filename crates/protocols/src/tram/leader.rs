@@ -3,6 +3,7 @@
 
 use super::buffer;
 use super::dynamic_overlay::OverlayAtEnd;
+use super::fetching::FollowerFetches;
 use super::forwarding::ForwardedMessages;
 use super::hung::NeedProgress;
 use super::layout::PromiseGrant;
@@ -68,6 +69,8 @@ pub(crate) struct Leader {
     /// The log before this position was posted to each follower whose log is open, with a control line of the term; none
     /// after a follower was taken in.
     posted: Option<u64>,
+    /// The records that it reads from followers.
+    pub(crate) fetches: FollowerFetches,
 }
 
 /// A follower as its leader sees it.
@@ -107,12 +110,16 @@ impl Follower {
 
 /// A buffer from which the leader takes messages.
 #[derive(Clone, Copy)]
-struct SourceBuffer<'a> {
-    ring: &'a RecordRing,
+pub(crate) struct SourceBuffer<'a> {
+    pub(crate) ring: &'a RecordRing,
     /// The lines of its region.
-    lines: &'a [CacheLine],
+    pub(crate) lines: &'a [CacheLine],
     /// The epoch of its writer's stamps.
-    epoch: u32,
+    pub(crate) epoch: u32,
+    /// Where the record begins in the ring.
+    pub(crate) pos: u64,
+    /// The lines are a copy of a follower's: they do not change any more.
+    pub(crate) is_fetched: bool,
 }
 
 impl Leader {
@@ -167,6 +174,7 @@ impl Leader {
             clock,
             trees,
             posted: None,
+            fetches: FollowerFetches::new(r.place.n),
         }
     }
 
@@ -247,7 +255,7 @@ impl TramReplica {
         self.count();
     }
 
-    fn leader(&mut self) -> &mut Leader {
+    pub(crate) fn leader(&mut self) -> &mut Leader {
         let ReplicaPhase::Leader(leader) = &mut self.phase else {
             unreachable!("only a leader leads")
         };
@@ -354,7 +362,8 @@ impl TramReplica {
                 let region = view.region(ring.region);
                 let pos = self.leader().taken[source].next;
                 let Some(record) = ring.read(region, pos, epoch) else { break };
-                let from = SourceBuffer { ring: &ring, lines: region, epoch };
+                let is_fetched = false;
+                let from = SourceBuffer { ring: &ring, lines: region, epoch, pos, is_fetched };
                 if !self.take(source, from, &record, view, out) {
                     break;
                 }
@@ -402,7 +411,7 @@ impl TramReplica {
     }
 
     // [TRAM 2:14-16] the next log entry is a copy of the message with its header.
-    fn take(
+    pub(crate) fn take(
         &mut self,
         source: usize,
         from: SourceBuffer<'_>,
@@ -410,11 +419,11 @@ impl TramReplica {
         view: RegionWindow<'_>,
         out: &mut Outbox<Memory>,
     ) -> bool {
-        let SourceBuffer { ring: from, lines: region, epoch } = from;
+        let SourceBuffer { ring: from, lines: region, epoch, pos, is_fetched } = from;
         let lines = record.lines();
-        let from_client = source < self.buffers.parent_source();
-        let moved = || from_client && !buffer::holds(view.region(from.region), epoch);
-        let odd = self.flaw(source, (from, region), epoch, record);
+        let may_move = source < self.buffers.parent_source() && !is_fetched;
+        let moved = || may_move && !buffer::holds(view.region(from.region), epoch);
+        let odd = self.flaw(source, (from, region), (pos, epoch), record);
         if odd.is_some() && moved() {
             return false;
         }
@@ -440,7 +449,6 @@ impl TramReplica {
         if start > 0 && ring.at(start) == ring.base {
             out.mark("tram-ring-wraps");
         }
-        let pos = leader.taken[source].next;
         let read = from.at(pos) as usize;
         let source_lines = &region[read..read + lines as usize];
         leader.log.copy_in(log, start, source_lines.iter());
@@ -456,7 +464,7 @@ impl TramReplica {
             return false;
         }
         if let Some(exchange) = &mut self.exchange
-            && !exchange.take_up(record, client, line, &mut leader.clock)
+            && !exchange.take_up((record, is_fetched), client, line, &mut leader.clock)
         {
             self.refuse(source, from, incoming::NO_TIMESTAMP, out);
             return false;
@@ -508,12 +516,12 @@ impl TramReplica {
         self.leader().taken[source].broken = true;
     }
 
-    /// The flaw of the next record of that source, if any, which lies in lines under `epoch`.
+    /// The flaw of the next record of that source, if any, which lies at `pos` under `epoch`.
     fn flaw(
         &mut self,
         source: usize,
         (from, region): (&RecordRing, &[CacheLine]),
-        epoch: u32,
+        (pos, epoch): (u64, u32),
         record: &RingRecord,
     ) -> Option<&'static str> {
         if let Some(wrong) = self.wrong(source, record) {
@@ -533,7 +541,7 @@ impl TramReplica {
                 }
             }
         }
-        self.wrong_overlay((from, region), (cursor.next, epoch), record)
+        self.wrong_overlay((from, region), (pos, epoch), record)
     }
 
     /// Whether the number of a client's record must be above those that its group has from the client's buffer. Where the
@@ -543,13 +551,14 @@ impl TramReplica {
             && self.exchange.is_none()
             && self.changes.is_none()
             && !self.mutants.is(TramMutant::TakesUpTwice)
+            && !self.mutants.is(TramMutant::FetchesAnew)
     }
 
     /// The flaw of a record at `pos` of a buffer that another group's leader fills, if any.
     pub(crate) fn flaw_in_group(
         &self,
         source: usize,
-        (ring, view): (&RecordRing, RegionWindow<'_>),
+        (ring, lines): (&RecordRing, &[CacheLine]),
         pos: u64,
         record: &RingRecord,
     ) -> Option<&'static str> {
@@ -558,12 +567,12 @@ impl TramReplica {
             return wrong;
         }
         if self.exchange.is_some() {
-            return incoming::wrong_timestamp(ring, view, pos);
+            return incoming::wrong_timestamp(ring, lines, pos);
         }
         if record.kind != RingRecordKind::Overlay {
             return None;
         }
-        self.wrong_overlay((ring, view.region(ring.region)), (pos, PARENT_EPOCH), record)
+        self.wrong_overlay((ring, lines), (pos, PARENT_EPOCH), record)
     }
 
     /// The flaw of a record from that source, if any: then it is dropped.

@@ -85,6 +85,7 @@
 pub(crate) mod buffer;
 pub(crate) mod client;
 pub(crate) mod dynamic_overlay;
+pub(crate) mod fetching;
 pub(crate) mod follower;
 pub(crate) mod forwarding;
 pub(crate) mod hung;
@@ -93,6 +94,7 @@ pub(crate) mod layout;
 pub(crate) mod leader;
 pub(crate) mod log_region;
 pub(crate) mod mutants;
+pub(crate) mod overdue;
 pub(crate) mod params;
 pub(crate) mod permissions;
 pub(crate) mod progress;

@@ -85,6 +85,15 @@ crate::mutant::mutants! {
         ForgetsTreeInTakeover = "forgets-tree-in-takeover":
             "A new leader takes the first tree for the present one."
             breaks [Validity];
+        FetchesNothing = "fetches-nothing":
+            "A leader does not read what followers hold of a writer that does not reach it."
+            breaks [Validity] shown_by "crates/protocols/tests/tram_sim/links.rs";
+        FetchesAnew = "fetches-anew":
+            "A leader takes up what it has read from a follower although its cursor has passed that, and does not judge numbers."
+            breaks [UniformIntegrity] shown_by "crates/protocols/src/tram/tests/fetched.rs";
+        FetchesUnconfirmed = "fetches-unconfirmed":
+            "A leader takes up what it has read from a follower although the buffer has another holder since."
+            breaks [] shown_by "crates/protocols/src/tram/tests/fetched.rs";
         ForwardsByPresentTree = "forwards-by-present-tree":
             "A leader passes on by the present tree what its log has from before the change."
             breaks [Validity];

@@ -7,6 +7,7 @@ use super::hung;
 use super::layout::{HALVES, Layout, ReplicaRow};
 use super::leader::Leader;
 use super::mutants::TramMutant;
+use super::overdue::OverdueRecords;
 use super::params;
 use super::permissions::LogPermissions;
 use super::progress::LogProgress;
@@ -59,6 +60,8 @@ pub(crate) struct TramReplica {
     pub(crate) changes: Option<alloc::boxed::Box<OverlayChanges>>,
     /// Messages for the current step's bells: whether someone beside the leader must hurry.
     pub(crate) hurry: bool,
+    /// A follower's: the records in its buffers that its leader does not take up.
+    pub(crate) overdue: OverdueRecords,
 }
 
 /// The place of a replica in the cluster, and its life.
@@ -320,6 +323,7 @@ impl TramReplica {
             exchange: None,
             changes: None,
             hurry: false,
+            overdue: OverdueRecords::new(config),
         })
     }
 
@@ -365,7 +369,11 @@ impl TramReplica {
         self.give_state(view, out);
         self.settle_applied();
         self.tell_sources(beat, out);
+        if beat.is_some() {
+            self.watch_buffers(view);
+        }
         self.publish(beat, out);
+        self.fetch_overdue(view, out);
         self.timers.due = self.rows.detector.deadline();
     }
 
@@ -400,6 +408,7 @@ impl TramReplica {
             }
             // A lost piece is asked for again: it is only awaited because it copies from here.
             TicketRequest::State { .. } => self.transfers.staged -= 1,
+            TicketRequest::Fetch { epoch, .. } => self.fetch_answered(epoch, outcome, view, out),
             TicketRequest::Sent { .. } => {}
         }
     }

@@ -17,6 +17,7 @@ use amcast_core::{
 use core::cell::Cell;
 
 mod changed;
+mod fetched;
 mod hung;
 mod late;
 mod moved;
@@ -93,6 +94,8 @@ struct TramWorld {
     seq: u64,
     /// Writes from the first to the second take for ever.
     cut: Vec<(usize, usize)>,
+    /// Accesses of the first to the second are lost, and answered so.
+    dead: Vec<(usize, usize)>,
     /// The processes that are not stepped.
     paused: Vec<usize>,
     /// The processes whose application applies nothing of what is delivered.
@@ -137,6 +140,7 @@ impl TramWorld {
             processes,
             seq: 0,
             cut: Vec::new(),
+            dead: Vec::new(),
             paused: Vec::new(),
             hung: Vec::new(),
             posted: Vec::new(),
@@ -211,6 +215,15 @@ impl TramWorld {
             self.lines.push(source.count());
         }
         match asked {
+            MemoryOutput::Write { to: pid, ticket, .. }
+                if self.dead.contains(&(i, pid.index())) =>
+            {
+                let lost = |ticket| TramAnswer::Done(ticket, TramReply::Lost);
+                self.processes[i].inbox.extend(ticket.map(lost));
+            }
+            MemoryOutput::Read { of, ticket, .. } if self.dead.contains(&(i, of.index())) => {
+                self.processes[i].inbox.push_back(TramAnswer::Done(ticket, TramReply::Lost));
+            }
             MemoryOutput::Write { to, .. } if self.cut.contains(&(i, to.index())) => {}
             MemoryOutput::Write { to, region, at, source, ticket, .. } => {
                 let reply = self.write(i, to.index(), region, at, source);

@@ -28,6 +28,8 @@ pub(crate) enum TicketRequest {
     Confirm { rank: usize, epoch: u32 },
     /// A piece of a state, written to `rank`.
     State { rank: usize },
+    /// A leader's read of what lies in a buffer at `rank`.
+    Fetch { rank: usize, epoch: u32 },
 }
 
 impl TicketRequest {
@@ -43,6 +45,7 @@ impl TicketRequest {
             Self::Row { rank } => pack(6, 0, rank, 0),
             Self::Confirm { rank, epoch } => pack(7, 0, rank, epoch as u64),
             Self::State { rank } => pack(8, 0, rank, 0),
+            Self::Fetch { rank, epoch } => pack(10, 0, rank, epoch as u64),
         })
     }
 
@@ -61,6 +64,7 @@ impl TicketRequest {
             7 => Self::Confirm { rank, epoch: low as u32 },
             8 => Self::State { rank },
             9 => Self::Log { rank, epoch: (a as u32) << 4, half: 1, low },
+            10 => Self::Fetch { rank, epoch: low as u32 },
             _ => return None,
         })
     }
@@ -97,6 +101,7 @@ mod tests {
             TicketRequest::Survey { rank: 3, epoch: u32::MAX },
             TicketRequest::Copy { rank: 4, epoch: 0x1234_5678 },
             TicketRequest::Row { rank: 8 },
+            TicketRequest::Fetch { rank: 8, epoch: u32::MAX },
         ] {
             assert_eq!(TicketRequest::of(t.ticket()), Some(t));
         }

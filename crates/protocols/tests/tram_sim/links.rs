@@ -1,8 +1,9 @@
-//! A link between two replicas of a group fails and is never mended, while both reach the third one: they are a connected
-//! majority with either of them, so the group continues.
+//! A link fails and is never mended. Between two replicas of a group, while both reach the third one: they are a connected
+//! majority with either of them, so the group continues. Between a client and the leader of a group, or between the leaders of two
+//! groups, while they reach all others: every message is delivered, within a few suspicions.
 
 use amcast_core::trace::TraceEvent;
-use amcast_core::{Entry, Gid, GroupSet, Pid, RawConfig, Span, Time};
+use amcast_core::{Config, Entry, Gid, GroupSet, Pid, RawConfig, Span, Time};
 use amcast_protocols::catalog;
 use amcast_sim::run::run_plan;
 use amcast_sim::{
@@ -13,6 +14,9 @@ use std::collections::BTreeMap;
 /// When the link fails, and when the run ends: the link is not mended before.
 const CUT: Time = Time(500_000_000);
 const END: Time = Time(10_000_000_000);
+
+/// How long a process is silent before it is suspected, by default.
+const SUSPICION: Span = Span::millis(50);
 
 /// Multicasts, one after the other while the link is cut.
 const CASTS: u64 = 80;
@@ -79,4 +83,93 @@ fn a_group_whose_first_two_replicas_never_reach_each_other_orders_messages() {
         }
         assert!(wrong.is_empty(), "{name}: {wrong:?}");
     }
+}
+
+/// Two groups of three replicas. The second one is the child of the first one.
+fn two_groups(entry: &dyn Entry, set: &[(&str, &str)]) -> Config {
+    let overlay = "-1,0".to_string();
+    let mut raw = RawConfig { groups: 2, replicas: 3, clients: 1, overlay, ..RawConfig::default() };
+    raw.set.extend(set.iter().map(|(name, value)| (name.to_string(), value.to_string())));
+    raw.check(entry.about().params).expect("a sound configuration")
+}
+
+/// How long it takes until a multicast is delivered by all replicas of its destinations, the longest of all, while these links
+/// are dead; none if that never happens. Messages go to the one group, the other one and both in turn.
+fn slowest(entry: &dyn Entry, config: &Config, dead: &[(Pid, Pid)]) -> Option<Span> {
+    let write = Span::micros(2);
+    let mut model = CarrierModel::constant(write, write);
+    (model.ram.answer, model.ram.lost) = (Delay::Constant(write), Delay::Constant(write));
+    let strike =
+        |&(from, to)| Strike { at: FaultTime::Time(CUT), fault: Fault::DeadLink { from, to } };
+    let sender = config.cluster().client(0);
+    let cast = |n: u64| {
+        let at = CUT + Span::millis(20).times(n);
+        PlannedCast { at, sender, dst: GroupSet(1 + n % 3), bytes: 8 + 40 * n as usize }
+    };
+    let casts: Vec<_> = (0..CASTS).map(cast).collect();
+    let plan = RunPlan {
+        model,
+        calm: casts[casts.len() - 1].at,
+        casts,
+        pace: CastPace::Open,
+        barriers: Vec::new(),
+        strikes: dead.iter().map(strike).collect(),
+        service: false,
+        drift_ppm: Vec::new(),
+        settle: Span::secs(3),
+        quiet: Span::micros(500),
+        events_max: 10_000_000,
+    };
+    let (mut begun, mut longest) = (BTreeMap::new(), Span::ZERO);
+    let mut hear = |event: &TraceEvent<'_>| match event {
+        TraceEvent::Cast { t, m, .. } => {
+            begun.insert(*m, *t);
+        }
+        TraceEvent::Deliver { t, m, .. } => longest = longest.max(t.since(begun[m])),
+        _ => {}
+    };
+    let report = run_plan(entry, config, plan, 0, &mut hear).expect("it is built");
+    assert!(!matches!(report.outcome, RunOutcome::Breach(_)), "{:?}", report.outcome);
+    report.settled().then_some(longest)
+}
+
+/// The first leaders of two groups and the client, and each link between two of them, dead in one direction or in both.
+fn dead_links(config: &Config) -> Vec<Vec<(Pid, Pid)>> {
+    let cluster = config.cluster();
+    let [a, b] = [0, 1].map(|g| cluster.replica(Gid(g), usize::from(g)));
+    let c = cluster.client(0);
+    let links = [(c, a), (c, b), (a, b)];
+    links
+        .into_iter()
+        .flat_map(|(p, q)| [vec![(p, q)], vec![(q, p)], vec![(p, q), (q, p)]])
+        .collect()
+}
+
+#[test]
+fn a_link_to_a_leader_that_is_never_mended_holds_up_no_message_for_long() {
+    for (name, set) in [("tram", &[][..]), ("tram", &[("dynamic_overlay", "1")]), ("ramcast", &[])]
+    {
+        let entry = catalog::find(name).expect("it is in the catalog");
+        let config = two_groups(entry, set);
+        let mut wrong = Vec::new();
+        for dead in dead_links(&config) {
+            let slowest = slowest(entry, &config, &dead);
+            println!("{name} {set:?} {dead:?}: {slowest:?}");
+            // A suspicion, the pace of looking, a few heartbeats: of each of two hops.
+            if slowest.is_none_or(|slowest| slowest > SUSPICION.times(4)) {
+                wrong.push((dead, slowest));
+            }
+        }
+        assert!(wrong.is_empty(), "{name}: {wrong:?}");
+    }
+}
+
+#[test]
+fn a_leader_that_fetches_nothing_leaves_messages_undelivered() {
+    let entry = catalog::find("tram").expect("it is in the catalog");
+    let config = two_groups(entry, &[("mutant", "fetches-nothing")]);
+    let links = dead_links(&config);
+    let stops = links.iter().filter(|dead| slowest(entry, &config, dead).is_none()).count();
+    // From the client to either leader, and from the parent's leader to the child's, in both ways of each.
+    assert_eq!(stops, 6);
 }

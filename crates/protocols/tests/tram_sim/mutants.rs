@@ -49,10 +49,16 @@ fn is_found_and_breaks_what_it_is_said_to(name: &str) {
     }
 }
 
-/// Mutants that random runs hardly ever show, and tests elsewhere do: `tram/tests/told.rs` the first two, and
-/// `tram/tests/parent.rs` the third, as simulated replicas write no nonsense.
-const SHOWN_ELSEWHERE: [&str; 3] =
-    ["readmits-before-it-tells", "adopts-before-it-tells", "stops-at-nonsense"];
+/// Mutants that random runs hardly ever show, and tests elsewhere do: `tram/tests/told.rs` the first two, `tram/tests/parent.rs` the
+/// third, as simulated replicas write no nonsense, `links.rs` the fourth, and `tram/tests/fetched.rs` the others.
+const SHOWN_ELSEWHERE: [&str; 6] = [
+    "readmits-before-it-tells",
+    "adopts-before-it-tells",
+    "stops-at-nonsense",
+    "fetches-nothing",
+    "fetches-anew",
+    "fetches-unconfirmed",
+];
 
 macro_rules! each {
     ($($test:ident = $name:literal,)*) => {

@@ -85,7 +85,7 @@ fn every_promise_is_kept_when_processes_stop_for_a_while() {
 
 #[test]
 fn every_promise_is_kept_when_links_fail() {
-    kept(Profile::Network, &["tram-write-failed"]);
+    kept(Profile::Network, &["tram-write-failed", "sim-dead-link", "tram-fetches"]);
 }
 
 #[test]

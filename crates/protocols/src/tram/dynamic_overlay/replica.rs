@@ -174,13 +174,25 @@ impl TramReplica {
             self.probe(client, view);
             return true;
         }
-        let number = end.number;
-        let cursor = &mut leader.taken[client];
-        if joined && !cursor.probe {
+        if joined && !leader.taken[client].probe {
             return true;
         }
         let region = view.region(self.layout.hm_client(client).region);
-        let Some(fence) = ClientFence::read(region) else { return joined };
+        self.follow_fence(client, ClientFence::read(region), view)
+    }
+
+    /// Whether a leader takes up from this client's buffer, in which that fence lies, or none.
+    fn follow_fence(
+        &mut self,
+        client: usize,
+        fence: Option<ClientFence>,
+        view: RegionWindow<'_>,
+    ) -> bool {
+        let ReplicaPhase::Leader(leader) = &mut self.phase else { return false };
+        let Some(end) = &leader.trees else { return true };
+        let (number, joined) = (end.number, end.has_joined(client));
+        let cursor = &mut leader.taken[client];
+        let Some(fence) = fence else { return joined };
         if joined && fence.lease <= cursor.lease {
             // Until it hears of a new holder.
             cursor.probe = cursor.lease < self.buffers.holders[client];
@@ -194,6 +206,48 @@ impl TramReplica {
             return joined;
         }
         self.rejoin(client, fence, view)
+    }
+
+    /// As [`TramReplica::takes_from_client`], by the holder line of a follower's copy of the buffer. That names a lease that is
+    /// to be begun where the tree did not change.
+    pub(crate) fn follow_holder(
+        &mut self,
+        client: usize,
+        holder: &[CacheLine],
+        view: RegionWindow<'_>,
+    ) -> bool {
+        let first =
+            !self.has_changed_tree_at_end() || self.mutants.is(TramMutant::OrdersStaleRequests);
+        first || self.follow_fence(client, ClientFence::read(holder), view)
+    }
+
+    /// Whether the leader's log has entered another tree, at its end.
+    pub(crate) fn has_changed_tree_at_end(&self) -> bool {
+        let ReplicaPhase::Leader(leader) = &self.phase else { return false };
+        leader.trees.as_ref().is_some_and(|end| end.number > 0)
+    }
+
+    /// Whether the log that was consumed has entered another tree.
+    pub(crate) fn has_changed_tree(&self) -> bool {
+        self.changes.as_ref().is_some_and(|changes| changes.number() > 0)
+    }
+
+    /// Where the next record of a client begins that is made for the present tree, lease and position, and whether the client has
+    /// joined that tree.
+    pub(crate) fn place_in_tree(
+        &self,
+        client: usize,
+        region: &[CacheLine],
+    ) -> Option<((u32, u64), bool)> {
+        let changes = self.changes.as_ref()?;
+        let cursor = self.buffers.sources[client];
+        let fence = ClientFence::read(region);
+        let is_later = |fence: &ClientFence| fence.lease > cursor.lease;
+        if changes.clients[client].joined == changes.number() && !fence.is_some_and(|f| is_later(&f)) {
+            return Some(((cursor.lease, cursor.next), true));
+        }
+        let fence = fence.filter(|f| f.number == changes.number() && f.lease >= cursor.lease)?;
+        Some(((fence.lease, fence.from), false))
     }
 
     /// Puts a client's fence into the log. False if there is no room.

@@ -159,7 +159,7 @@ impl TimestampExchange {
     /// group's timestamp in it is none that a clock can have: then it is no record.
     pub(crate) fn take_up(
         &mut self,
-        record: &RingRecord,
+        (record, is_fetched): (&RingRecord, bool),
         client: usize,
         line: &CacheLine,
         clock: &mut u64,
@@ -180,6 +180,8 @@ impl TimestampExchange {
             && record.kind == RingRecordKind::Proposal
             && record.dst.contains(self.group)
             && theirs != REFUSAL
+            // A deposed leader may read a follower's line while it is written over: only what its group decides counts.
+            && !is_fetched
         {
             self.order.proposed_ahead((record.msg, record.dst), client, (from, theirs));
         }

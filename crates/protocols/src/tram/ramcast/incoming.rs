@@ -9,7 +9,7 @@ use crate::tram::leader::BEYOND_LEASE;
 use crate::tram::replica::TramReplica;
 use crate::tram::ring::{RecordRing, RingRecord, RingRecordKind};
 use amcast_core::Gid;
-use amcast_core::memory::RegionWindow;
+use amcast_core::memory::CacheLine;
 
 /// The flaw of a record with a timestamp above [`TIMESTAMP_MAX`].
 pub(crate) const NO_TIMESTAMP: &str = "a timestamp that no clock reaches";
@@ -17,10 +17,10 @@ pub(crate) const NO_TIMESTAMP: &str = "a timestamp that no clock reaches";
 /// The flaw of another group's record at `pos`, as far as its timestamp is concerned.
 pub(crate) fn wrong_timestamp(
     ring: &RecordRing,
-    view: RegionWindow<'_>,
+    lines: &[CacheLine],
     pos: u64,
 ) -> Option<&'static str> {
-    let theirs = view.region(ring.region)[ring.at(pos) as usize].word(THEIR_WORD);
+    let theirs = lines[ring.at(pos) as usize].word(THEIR_WORD);
     (theirs > TIMESTAMP_MAX).then_some(NO_TIMESTAMP)
 }
 

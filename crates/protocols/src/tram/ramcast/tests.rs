@@ -75,7 +75,7 @@ fn a_timestamp_that_no_clock_reaches_is_not_taken_up_and_moves_no_clock() {
         [(u64::MAX, false, 4), (TIMESTAMP_MAX + 1, false, 4), (TIMESTAMP_MAX, true, TIMESTAMP_MAX)]
     {
         line.put(&[1, 2, 3, 4, 0, theirs, 5], LineStamp::new(1, 0));
-        assert_eq!(one.take_up(&record, 0, &line, &mut clock), believed, "{theirs}");
+        assert_eq!(one.take_up((&record, false), 0, &line, &mut clock), believed, "{theirs}");
         assert_eq!(clock, after);
     }
 }

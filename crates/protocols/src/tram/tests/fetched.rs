@@ -1,0 +1,214 @@
+//! Links that fail for good: the leader takes up what its followers hold.
+
+use super::super::buffer;
+use super::super::layout::Layout;
+use super::*;
+
+/// Rings with room for a few messages.
+const SMALL: [(&str, &str); 2] = [("heartbeat_us", "500"), ("suspect_us", "2000")];
+
+fn world(entry: &'static dyn Entry, groups: usize, set: &[(&str, &str)]) -> TramWorld {
+    let set = [&SMALL[..], set].concat();
+    let mut w = TramWorld::of(entry, (groups, 3), "breadth", &set);
+    w.run(50);
+    w
+}
+
+/// Client 0 multicasts so many messages of all sizes, each as soon as there is room.
+fn cast_all(w: &mut TramWorld, count: usize, dst: &[u8]) {
+    let sent = w.seq as usize;
+    for n in sent..sent + count {
+        let payload = alloc::vec![n as u8; n * 37 % 1500];
+        let mut rounds = 0;
+        while !w.cast(dst, &payload) {
+            w.run(1);
+            rounds += 1;
+            assert!(rounds < 5000, "{n} of {count} were sent");
+        }
+    }
+}
+
+fn all_deliver(w: &mut TramWorld, groups: u8, count: u64) {
+    w.run(3000);
+    for p in (0..groups).flat_map(|g| [0, 1, 2].map(|r| w.replica(g, r))) {
+        let process = &w.processes[p.index()];
+        if !process.up {
+            continue;
+        }
+        assert_eq!(w.seqs(p), (1..=count).collect::<Vec<_>>(), "{p:?}");
+        for (m, payload) in &process.delivered {
+            let n = m.seq as usize - 1;
+            assert_eq!(payload.len(), n * 37 % 1500, "{m:?}");
+            assert!(payload.iter().all(|&b| b == n as u8), "{m:?}");
+        }
+    }
+}
+
+/// Whether a leader has fetched.
+fn has_fetched(w: &TramWorld) -> bool {
+    w.processes.iter().any(|p| p.marks.contains(&"tram-fetches"))
+}
+
+fn client_of(w: &TramWorld) -> usize {
+    w.config.cluster().client(0).index()
+}
+
+#[test]
+fn a_client_that_never_reaches_the_leader_is_served() {
+    for (entry, set) in [
+        (&Tram as &'static dyn Entry, &[][..]),
+        (&Tram, &[("dynamic_overlay", "1")]),
+        (&RamCast, &[]),
+    ] {
+        let mut w = world(entry, 1, set);
+        let client = client_of(&w);
+        w.dead.extend([(client, 0), (0, client)]);
+        cast_all(&mut w, 150, &[0]);
+        all_deliver(&mut w, 1, 150);
+        assert!(has_fetched(&w));
+    }
+}
+
+#[test]
+fn groups_whose_leaders_never_reach_each_other_deliver_what_is_for_both() {
+    for (entry, set) in [
+        (&Tram as &'static dyn Entry, &[][..]),
+        (&Tram, &[("dynamic_overlay", "1")]),
+        (&RamCast, &[]),
+    ] {
+        for dead in [&[(0, 4)][..], &[(4, 0)], &[(0, 4), (4, 0)]] {
+            let mut w = world(entry, 2, set);
+            assert_eq!([0, 1].map(|g| w.leader(g)), [0, 4].map(|p| Some(Pid(p))));
+            w.dead.extend(dead);
+            cast_all(&mut w, 150, &[0, 1]);
+            all_deliver(&mut w, 2, 150);
+            let is_needed = dead.contains(&(0, 4)) || entry.name() == "ramcast";
+            assert_eq!(has_fetched(&w), is_needed, "{} {dead:?}", entry.name());
+        }
+    }
+}
+
+#[test]
+fn nothing_is_lost_or_doubled_when_a_leader_that_fetches_dies() {
+    let mut w = world(&Tram, 1, &[]);
+    let client = client_of(&w);
+    w.dead.push((client, 0));
+    cast_all(&mut w, 60, &[0]);
+    w.crash(w.replica(0, 0));
+    cast_all(&mut w, 60, &[0]);
+    // The next leader is reached, and then it is not either.
+    w.run(2000);
+    let leader = w.leader(0).expect("another one leads").index();
+    w.dead.push((client, leader));
+    cast_all(&mut w, 30, &[0]);
+    all_deliver(&mut w, 1, 150);
+}
+
+#[test]
+fn nothing_is_fetched_where_every_link_works() {
+    let mut w = world(&Tram, 2, &[]);
+    cast_all(&mut w, 150, &[0, 1]);
+    // The application of all is slow, so that messages lie in the buffers for long.
+    w.hung = (0..6).collect();
+    for _ in 0..200 {
+        w.cast(&[0], &[1; 100]);
+        w.run(10);
+    }
+    assert!(!has_fetched(&w));
+}
+
+/// The next message of client 0 reaches the followers only, and the leader has read it there; the answer lies in its inbox.
+fn fetch_under_way(set: &[(&str, &str)]) -> TramWorld {
+    let mut w = world(&Tram, 1, set);
+    let client = client_of(&w);
+    assert!(w.cast(&[0], b"first"));
+    w.run(100);
+    w.dead.push((client, 0));
+    assert!(w.cast(&[0], b"second"));
+    let is_read = |a: &TramAnswer| matches!(a, TramAnswer::Done(_, TramReply::Words(_)));
+    for _ in 0..1000 {
+        w.run(1);
+        if w.processes[0].inbox.iter().any(is_read) {
+            return w;
+        }
+    }
+    panic!("the leader reads nothing");
+}
+
+/// The messages that a follower has delivered, where the leader's own buffer gets the second one while it fetches that.
+fn reached_meanwhile(set: &[(&str, &str)]) -> Vec<u64> {
+    let mut w = fetch_under_way(set);
+    let client = client_of(&w);
+    let hm = Layout::new(&w.config).unwrap().hm_client(0);
+    let [own, other] = [0, 1].map(|p: usize| w.processes[p].memory.heap.lines(hm.region));
+    for (line, from) in own.iter().zip(other) {
+        line.copy(from, from.stamp());
+    }
+    w.dead.clear();
+    // It looks into its own buffer before it takes the answer.
+    w.step(0, Input::Medium(MemoryInput::Poll));
+    w.run(100);
+    assert!(w.processes[client].up);
+    let doubled = w.processes[0].marks.contains(&"tram-fetched-twice");
+    assert_eq!(doubled, set.is_empty(), "it arrives twice");
+    w.seqs(w.replica(0, 1))
+}
+
+#[test]
+fn what_reaches_the_leader_while_it_fetches_is_taken_up_once() {
+    assert_eq!(reached_meanwhile(&[]), [1, 2]);
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn a_leader_that_takes_up_behind_its_cursor_is_noticed() {
+    assert_eq!(reached_meanwhile(&[("mutant", "fetches-anew")]), [1, 2, 2]);
+}
+
+/// The messages that a follower has delivered, where the client's place gets a new holder while the leader fetches.
+fn taken_again_meanwhile(set: &[(&str, &str)]) -> Vec<u64> {
+    let mut w = fetch_under_way(set);
+    let hm = Layout::new(&w.config).unwrap().hm_client(0);
+    for p in [1, 2] {
+        let line = &w.processes[p].memory.heap.lines(hm.region)[buffer::HOLDER as usize];
+        line.put(&[2, 0, 0, 0, 0, 0, 0], LineStamp::new(2, 0));
+    }
+    w.crash(w.config.cluster().client(0));
+    w.run(1000);
+    w.seqs(w.replica(0, 1))
+}
+
+#[test]
+fn what_a_former_holder_left_is_not_fetched_once_a_new_one_writes() {
+    assert_eq!(taken_again_meanwhile(&[]), [1]);
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn a_leader_that_does_not_look_at_the_holder_again_is_noticed() {
+    assert_eq!(taken_again_meanwhile(&[("mutant", "fetches-unconfirmed")]), [1, 2]);
+}
+
+#[test]
+fn a_new_holder_that_never_reaches_the_leader_is_served() {
+    let mut w = world(&Tram, 1, &[]);
+    let client = client_of(&w);
+    assert!(w.cast(&[0], b""));
+    w.run(100);
+    w.dead.extend([(client, 0), (0, client)]);
+    w.crash(Pid(client as u32));
+    w.run(10);
+    w.restart(Pid(client as u32));
+    w.seq = 1 << 32;
+    for _ in 0..20 {
+        while !w.cast(&[0], &[7; 90]) {
+            w.run(1);
+        }
+    }
+    w.run(3000);
+    let expected: Vec<u64> = core::iter::once(1).chain((1..=20).map(|n| (1 << 32) + n)).collect();
+    for r in 0..3 {
+        assert_eq!(w.seqs(w.replica(0, r)), expected, "{r}");
+    }
+    assert!(has_fetched(&w));
+}
