@@ -32,7 +32,7 @@
 //! # Roles and phases
 //! [`client`]; a [`replica`] is a follower, a candidate ([`takeover`]) or a [`leader`], and beside
 //! that fit or missing state ([`transfer`]). [`follower`] is the common part of all of them. [`layout`] says
-//! who owns which memory, [`forwarding`] and [`incoming`] are the way down the tree, [`ring`], [`log_region`] and [`buffer`] what lies in it.
+//! who owns which memory, [`forwarding`], [`incoming`] and [`fetching`] are the way down the tree, [`ring`], [`log_region`] and [`buffer`] what lies in it.
 //!
 //! # Limits, and why they suffice
 //! - `HM` (`hm_lines`): a client or parent leader writes a record over lines only after its group
@@ -44,6 +44,13 @@
 //!   another. A full ring holds back the leader, then the clients: nothing is ever overwritten.
 //!   A writer announces first which lines it may write over, and readers look at that afterwards ([`log_region`]).
 //! - Work in a step: at most a ring's length of entries, and `batch_lines` from each buffer.
+//!
+//! # Links that fail for good
+//! A client, or a leader of another group, that does not reach the leader of a group reaches followers of it. They name such
+//! sources in their rows ([`overdue`]), and the leader reads the records from their memory ([`fetching`], with the proof that the
+//! log stays the same). So while one link is dead each message over it waits for one or two suspicions, and where more follow, for some
+//! heartbeats each. Where all links work nothing is read or written for this. A link between two replicas of one group is another
+//! matter: the group continues without one of the two ([`retry`]).
 //!
 //! # Malformed input
 //! - A record that a client should not have written costs the client its lease: its buffer is not read until the place's
@@ -70,8 +77,9 @@
 //! 5. Tree catch-up resends from what a child told that it took over, not from the old `FUO`
 //!    (5:4).
 //! 6. Restarted replicas, leases, state transfer, back-pressure: not in the paper.
-//! 7. The tree may change, by an ordered message: future work in the paper; see [`dynamic_overlay`].
-//! 8. A leader tells in a line of its own, before the first entry, that a term begins in a log, and a
+//! 7. A leader reads from its followers what does not reach it: the paper's links work ([`fetching`]).
+//! 8. The tree may change, by an ordered message: future work in the paper; see [`dynamic_overlay`].
+//! 9. A leader tells in a line of its own, before the first entry, that a term begins in a log, and a
 //!    candidate looks at that line when it has read the log: in the paper memory is not used twice.
 //!    So does the new holder of a client's place in its [`buffer`], before its first message.
 //!

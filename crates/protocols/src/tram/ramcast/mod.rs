@@ -49,6 +49,8 @@
 //!   again what the other groups have not taken over, to the same positions. The clock of the successor is above
 //!   every timestamp in the adopted log. No other group has learnt a timestamp that was not decided, but for a clock that
 //!   theirs passed.
+//! - A client, or a leader of another group, whose link to a leader fails for good: the leader reads from its followers what they have, as in
+//!   [`crate::tram`]. It counts a proposal that it has read there only when its own group has decided that.
 //! - A client that dies when it has written to some destinations only: a message in front of a queue that
 //!   waits longer than a failed replica is waited for goes to the other destinations as a whole, by an entry in the log. They
 //!   order it, and recognise the client's own copy if that comes later. A destination that has a message of the place's next
