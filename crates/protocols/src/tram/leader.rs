@@ -70,7 +70,7 @@ pub(crate) struct Leader {
     /// after a follower was taken in.
     posted: Option<u64>,
     /// The records that it reads from followers.
-    pub(crate) fetches: FollowerFetches,
+    pub(crate) fetches: alloc::boxed::Box<FollowerFetches>,
 }
 
 /// A follower as its leader sees it.
@@ -174,7 +174,7 @@ impl Leader {
             clock,
             trees,
             posted: None,
-            fetches: FollowerFetches::new(r.place.n),
+            fetches: alloc::boxed::Box::new(FollowerFetches::new(r.place.n)),
         }
     }
 
