@@ -69,6 +69,11 @@ pub trait Protocol {
         true
     }
 
+    /// The replicas of its group that lag and for which it, as the leader, does not wait: a bit for each rank. They may not know it.
+    fn lagging(&self) -> u64 {
+        0
+    }
+
     /// Its position and progress, for people and for metrics.
     fn status(&self) -> ProtocolStatus;
 

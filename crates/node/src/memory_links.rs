@@ -31,7 +31,7 @@ use amcast_net::{Carrier, NetCounts, NetError, NetOptions, PeerConfig, Secret, W
 use lanes::{LaneEnd, NodeLanes};
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -67,6 +67,10 @@ const LANE_SLEEP_MAX: Span = Span::millis(1);
 /// A node that answers none of the accesses that its system took for so long does not run, and its connection is ended: what is on
 /// the way to it is lost then, and nobody waits for it. A system takes megabytes for a process that is stopped.
 const STALLED_AFTER: Duration = Duration::from_secs(3);
+
+/// How long the node's loop may do no round until its replicas do not count as fit: what it said last may not be so any more. An idle
+/// loop does one every 50 ms.
+const LOOP_SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// How often the state for people is brought up to date.
 const PUBLISH_EVERY: Duration = Duration::from_millis(50);
@@ -106,8 +110,11 @@ struct LinksShared {
     stop: AtomicBool,
     /// The loop is to look at why it cannot continue as it is: it asks in every round.
     attention: AtomicBool,
-    /// Whether the replicas of the node are fit, as its loop says.
+    /// Whether the replicas of the node are fit, and the nodes that lag one that leads, as the loop said in its last round.
     fit: AtomicBool,
+    lagging: AtomicU64,
+    /// The loop's rounds: what it says does not age while it runs.
+    rounds: AtomicU64,
     state: Mutex<LinksState>,
 }
 
@@ -305,9 +312,14 @@ impl MemoryLinks {
         self.shared.state().anew.clone()
     }
 
-    /// Whether the replicas of the node have all of their state: others may begin anew only where enough have.
-    pub(crate) fn set_fit(&self, is_fit: bool) {
-        self.shared.fit.store(is_fit, Ordering::Relaxed);
+    /// The node's loop does a round. Whether its replicas have all of their state: others may begin anew only where enough have. In
+    /// `lagging` the bit of each node is set for whose replica one of this node's, as the leader, does not wait.
+    pub(crate) fn set_fit(&self, is_fit: bool, lagging: u64) {
+        let LinksShared { fit, lagging: lags, rounds, .. } = &*self.shared;
+        fit.store(is_fit, Ordering::Relaxed);
+        lags.store(lagging, Ordering::Relaxed);
+        // Nobody else writes it.
+        rounds.store(rounds.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
     /// Nodes are at these places from now on. This node continues with the memory that it has when others come to its host
@@ -399,6 +411,8 @@ struct LinksLoop {
     away: Vec<usize>,
     /// Nodes between which and this one writes were dropped, as the log says.
     gaps_told: Vec<usize>,
+    /// The loop's rounds at the last look, and since when there are so many.
+    rounds: (u64, Instant),
 }
 
 /// The connections as the agent sees them.
@@ -460,6 +474,7 @@ impl LinksLoop {
             oldest: Vec::new(),
             away: Vec::new(),
             gaps_told: Vec::new(),
+            rounds: (0, Instant::now()),
         }
     }
 
@@ -477,7 +492,7 @@ impl LinksLoop {
             if now >= self.publish_at {
                 self.publish_at = now + PUBLISH_EVERY;
                 self.look_at_lanes(now);
-                self.look_at_gaps();
+                self.look_at_gaps(now);
                 self.publish();
                 self.end_stalled(now);
             }
@@ -571,8 +586,9 @@ impl LinksLoop {
     }
 
     /// Takes notice of whether this node is fit and of nodes that left this host, and says which ones it exchanges no writes with.
-    fn look_at_gaps(&mut self) {
-        self.agent.set_fit(self.shared.fit.load(Ordering::Relaxed));
+    fn look_at_gaps(&mut self, now: Instant) {
+        let is_fit = self.is_fit(now);
+        self.agent.set_fit(is_fit, self.shared.lagging.load(Ordering::Relaxed));
         let agent = &mut self.agent;
         self.away.retain(|&node| !agent.move_away(node));
         let others = (0..self.registry.known.len()).filter(|&node| node != self.rank);
@@ -581,6 +597,16 @@ impl LinksLoop {
             tracing::warn!("{}: {}", node_name(self.rank), gap_words(*node));
         }
         self.gaps_told = gaps;
+    }
+
+    /// Whether the replicas of this node are fit, as its loop says, which still runs.
+    fn is_fit(&mut self, now: Instant) -> bool {
+        let rounds = self.shared.rounds.load(Ordering::Relaxed);
+        if rounds != self.rounds.0 {
+            self.rounds = (rounds, now);
+        }
+        let runs = now.duration_since(self.rounds.1) < LOOP_SILENCE_MAX;
+        runs && self.shared.fit.load(Ordering::Relaxed)
     }
 
     /// Ends the connections to nodes that answer nothing.

@@ -20,7 +20,7 @@ use crate::node_history::{HistoryKind, NodeHistory};
 use crate::overlay_changes::OverlayRequester;
 use crate::peer_registry::Dismissal;
 use crate::replica_host::ReplicaHost;
-use crate::replicas::Replicas;
+use crate::replicas::{Replicas, waits_for_place};
 use crate::reply_sink::{ReplySink, is_of};
 use crate::resources::Resources;
 use crate::skips::NodeSkips;
@@ -717,7 +717,7 @@ impl<A: Application> Node<A> {
             _ if self.host.recovery.wants_state() => {
                 "the state is being fetched from another node".to_string()
             }
-            (None, Some(r)) => format!("{} has not its place in the group back", r.name),
+            (None, Some(r)) => waits_for_place(&r.name, &self.replicas.not_met()),
             (None, None) => match self.host.undecided() {
                 Some(skips) => self.waits_for_all(&skips),
                 None => self.host.recovery.app.lacks().unwrap_or_default().into_owned(),

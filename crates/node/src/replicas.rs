@@ -1,6 +1,6 @@
 //! The replicas that a node hosts, as its loop drives them: over memory or the network.
 
-use crate::config::HostPlacement;
+use crate::config::{HostPlacement, node_name};
 use crate::control::{NetworkStatus, PeerStatus};
 use crate::log_ends::LogEnds;
 use crate::memory_driver::{MemoryDriver, UpperLayer};
@@ -181,7 +181,13 @@ impl Replicas for MemoryDrivers {
             busy |= seat.round(now, above);
         }
         if let Some(links) = &self.1 {
-            links.set_fit(self.0.iter().all(|seat| seat.protocol().fit()));
+            let (mut is_fit, mut lagging) = (true, 0);
+            for seat in &self.0 {
+                is_fit &= seat.protocol().fit();
+                // A replica's rank is the one of its node.
+                lagging |= seat.protocol().lagging();
+            }
+            links.set_fit(is_fit, lagging);
         }
         busy
     }
@@ -271,5 +277,32 @@ impl Replicas for MemoryDrivers {
         }
         let wake = self.0.iter().filter_map(MemoryDriver::deadline).min().unwrap_or(Time::NEVER);
         self.0[0].bell().sleep(wake.since(now).min(at_most));
+    }
+}
+
+/// That a replica has not its place in its group back, and the nodes that this one has not reached since it started: without them
+/// too few may be left to give it back.
+pub(crate) fn waits_for_place(replica: &str, not_met: &[usize]) -> String {
+    let mut why = format!("{replica} has not its place in the group back");
+    if !not_met.is_empty() {
+        let names: Vec<_> = not_met.iter().map(|&rank| node_name(rank)).collect();
+        why += &format!(
+            ": this node has not reached {} since it started; look at the network between them, a majority of the other nodes \
+             must be reached",
+            names.join(", ")
+        );
+    }
+    why
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replica_without_its_place_names_the_nodes_that_were_not_reached() {
+        assert_eq!(waits_for_place("g0/r1", &[]), "g0/r1 has not its place in the group back");
+        let why = waits_for_place("g0/r1", &[0, 2]);
+        assert!(why.contains("has not reached n0, n2 since it started"), "{why}");
     }
 }

@@ -61,6 +61,10 @@ impl<M: Medium, W: StepWatch<M>> Protocol for WatchedProcess<M, W> {
         self.inner.fit()
     }
 
+    fn lagging(&self) -> u64 {
+        self.inner.lagging()
+    }
+
     fn status(&self) -> ProtocolStatus {
         self.inner.status()
     }

@@ -150,8 +150,9 @@ pub struct MemoryAgent {
     vote: RestartVote,
     /// Something has changed that it depends on.
     vote_due: bool,
-    /// Whether the replicas of this node are fit.
+    /// Whether the replicas of this node are fit, and the nodes that lag one that leads.
     is_fit: bool,
+    lagging: u64,
     /// Accesses carried out, and those denied, lost or refused.
     counts: [u64; 2],
 }
@@ -172,7 +173,7 @@ impl MemoryAgent {
         let memory = directory.remote().expect("a directory with a way to other hosts").clone();
         let writers = (0..memory.map().nodes).map(|_| RemoteWriter::default()).collect();
         let mapped = memory.map().node_of.iter().map(|_| None).collect();
-        let vote = RestartVote::new(memory.map().here, memory.map().nodes);
+        let vote = RestartVote::new((memory.map().here, memory.start()), memory.map().nodes);
         Self {
             memory,
             directory,
@@ -185,6 +186,7 @@ impl MemoryAgent {
             vote,
             vote_due: false,
             is_fit: false,
+            lagging: 0,
             counts: [0; 2],
         }
     }
@@ -207,10 +209,11 @@ impl MemoryAgent {
     }
 
     /// Whether the replicas of this node have all of their state. As long as nobody says so, no other node begins anew
-    /// because of a gap where it would need this one's memory.
-    pub fn set_fit(&mut self, is_fit: bool) {
-        self.vote_due |= self.is_fit != is_fit;
-        self.is_fit = is_fit;
+    /// because of a gap where it would need this one's memory. In `lagging` the bit of each node is set for whose replica one of this
+    /// node's, as the leader, does not wait: no node counts these as fit.
+    pub fn set_fit(&mut self, is_fit: bool, lagging: u64) {
+        self.vote_due |= (self.is_fit, self.lagging) != (is_fit, lagging);
+        (self.is_fit, self.lagging) = (is_fit, lagging);
     }
 
     /// Accesses of other nodes that were carried out, and those that were denied, lost or refused. Only grows.
@@ -556,7 +559,9 @@ impl MemoryAgent {
             open |= u64::from(self.memory.is_open(node)) << node;
             gaps |= u64::from(writer.gap) << node;
         }
-        let health = self.vote.decide(self.is_fit, (open, gaps));
+        let (is_fit, lagging) = (self.is_fit, self.lagging);
+        let own = NodeHealth { is_fit, open, gaps, lagging, ..NodeHealth::default() };
+        let health = self.vote.decide(own);
         for (node, writer) in self.writers.iter_mut().enumerate() {
             if writer.connected && writer.told_health.replace(health) != Some(health) {
                 self.out.put(node, |bytes| frames::encode_health(&health, bytes));

@@ -8,15 +8,15 @@
 //! read      5  flags:1 region:2 from:4 to:4 at:4 count:4 number:8 incarnation:8
 //! outcomes  6  upto:8 (number:8 fate:1)*
 //! words     7  number:8 more:1 (word:8 * 8)*
-//! health    8  fit:1 request:8 grantee:4 granted:8 open:8 gaps:8
+//! health    8  fit:1 request:8 grantee:4 start:8 granted:8 open:8 gaps:8 lagging:8
 //! ```
 //! `start` is the number of the sender's start and `peer` the one that it had before of the other end, 0 if none;
 //! `oldest` is the number of the first access that the sender may still send. `writer` repeats the `start` of the
 //! `open` that is answered, and `applied` is the number of the last access of that writer that was carried out. Flags: 1 an
 //! outcome is wanted, 2 the owner's bell is rung. Fates: 0 written, 1 denied, 2 lost, 3 refused. `request` is the number
-//! of the sender's request to begin anew, 0 for none; `granted` that of the request of the node `grantee` that it has granted, 0
-//! for none, and then `grantee` is 0. In `open` and `gaps` the bit of each node is set: those that the sender's writes reach, and those
-//! that dropped writes to it (`restart.rs`).
+//! of the sender's request to begin anew, 0 for none; `granted` that of the request of the node `grantee`, in that `start` of it, that it
+//! has granted, 0 for none, and then `grantee` and `start` are 0. In `open`, `gaps` and `lagging` the bit of each node is set: those that
+//! the sender's writes reach, those that dropped writes to it, and those that lag a shard that it leads (`restart.rs`).
 
 use super::RemoteTarget;
 use amcast_core::id::Pid;
@@ -101,6 +101,17 @@ pub(super) enum RemoteFrame<'a> {
     Health(NodeHealth),
 }
 
+/// A request to begin anew that a node has granted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct RestartGrant {
+    /// The node that requested.
+    pub(super) node: usize,
+    /// The start of that node in which it did.
+    pub(super) start: u64,
+    /// The number of the request in that start, not 0.
+    pub(super) request: u64,
+}
+
 /// The report of a node on itself to the others: see `restart.rs`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct NodeHealth {
@@ -108,12 +119,14 @@ pub(super) struct NodeHealth {
     pub(super) is_fit: bool,
     /// The number of its request to begin anew; 0 for none.
     pub(super) request: u64,
-    /// The node whose request it has granted, and the number of the request.
-    pub(super) grant: Option<(usize, u64)>,
+    /// The request of another node that it has granted.
+    pub(super) grant: Option<RestartGrant>,
     /// The nodes that its writes reach.
     pub(super) open: u64,
     /// The nodes that dropped writes to it.
     pub(super) gaps: u64,
+    /// The nodes whose replica one of its own, which leads that shard, does not wait for.
+    pub(super) lagging: u64,
 }
 
 /// Takes numbers off the front of bytes.
@@ -198,11 +211,12 @@ fn access(is_read: bool, mut from: FieldReader<'_>) -> Option<RemoteFrame<'_>> {
 
 fn health(mut from: FieldReader<'_>) -> Option<RemoteFrame<'static>> {
     let (fit, request) = (from.u8()?, from.u64()?);
-    let (grantee, granted) = (from.u32()?, from.u64()?);
-    let (open, gaps) = (from.u64()?, from.u64()?);
-    let is_right = fit <= 1 && (granted > 0 || grantee == 0) && from.0.is_empty();
-    let grant = (granted > 0).then_some((grantee as usize, granted));
-    let health = NodeHealth { is_fit: fit == 1, request, grant, open, gaps };
+    let (grantee, start, granted) = (from.u32()?, from.u64()?, from.u64()?);
+    let (open, gaps, lagging) = (from.u64()?, from.u64()?, from.u64()?);
+    let is_right = fit <= 1 && (granted > 0 || (grantee, start) == (0, 0)) && from.0.is_empty();
+    let grant = RestartGrant { node: grantee as usize, start, request: granted };
+    let grant = (granted > 0).then_some(grant);
+    let health = NodeHealth { is_fit: fit == 1, request, grant, open, gaps, lagging };
     is_right.then_some(RemoteFrame::Health(health))
 }
 
@@ -266,11 +280,12 @@ pub(super) fn encode_words(number: u64, more: bool, to: &mut Vec<u8>) {
 }
 
 pub(super) fn encode_health(health: &NodeHealth, to: &mut Vec<u8>) {
-    let (grantee, granted) = health.grant.unwrap_or_default();
+    let none = RestartGrant { node: 0, start: 0, request: 0 };
+    let grant = health.grant.unwrap_or(none);
     to.extend_from_slice(&[8, u8::from(health.is_fit)]);
     to.extend_from_slice(&health.request.to_le_bytes());
-    to.extend_from_slice(&(grantee as u32).to_le_bytes());
-    for word in [granted, health.open, health.gaps] {
+    to.extend_from_slice(&(grant.node as u32).to_le_bytes());
+    for word in [grant.start, grant.request, health.open, health.gaps, health.lagging] {
         to.extend_from_slice(&word.to_le_bytes());
     }
 }

@@ -8,25 +8,38 @@
 //!
 //! # Rules
 //! Each node tells the others, by a `Health` frame, whether its replicas are fit, which nodes its writes reach, which ones
-//! have dropped writes to it, the number of its request, and its grant. Let there be n nodes, and let a *majority* be
+//! have dropped writes to it, which ones lag a shard that one of its replicas leads, the number of its request, and its grant. A
+//! node *counts* if it says that it is fit, and no node says that it lags: across a gap it does not learn that its leader waits for it
+//! no more. Let there be n nodes, and let a *majority* be
 //! ⌊n/2⌋ + 1 of them: so many fit replicas are what a replica without memory needs to return.
 //! 1. A node *requests* to begin anew if it is an end of a gap whose other end is connected, has no grant out, and sees a majority
-//!    *of others* all of which are fit and write to each other. It withdraws the request when one of this is over.
-//! 2. A node that is fit and does not request itself *grants* the request of the connected node with the lowest rank. It has one
+//!    *of others* all of which count and write to each other. It withdraws the request when one of this is over.
+//! 2. A node that counts and does not request itself *grants* the request of the connected node with the lowest rank, if it sees a
+//!    majority that counts, with itself and without that node. It has one
 //!    grant out at a time and, until that is over, requests nothing. The grant is over when that node says, in the same start, that
 //!    this request is withdrawn, or, in a later start, that it is fit. If it requests again before, the grant is for that request.
 //! 3. A node that hears of a request or a grant of a node with a lower rank withdraws its own request.
 //! 4. A node *begins anew* once all of a majority as in (1) has granted its present request. It grants nothing from then on.
 //!
 //! # Why a majority keeps its memory
-//! Two majorities of n nodes have a node in common. It has one grant out, and a request has a number that does not come
-//! again in a start, so a grant that counts is still out; one that was given to an earlier start is, too, until that node
-//! is fit. So from the moment at which a node begins anew until it is fit again no other one does. Those that granted it were fit and
-//! write to each other: their replicas have a quorum, and what the node needs to return.
+//! Two majorities of n nodes have a node in common. It has one grant out, and names in it the request by the start of its node and a
+//! number that does not come again in a start, so a grant that counts is still out; one that was given to an earlier start is, too,
+//! until that node is fit. So from the moment at which a node begins anew until it is fit again no other one does. Those that granted
+//! it were fit and write to each other: their replicas have a quorum, and what the node needs to return.
+//!
+//! A replica that its leader has left behind does not know it before it reads the leader's log, so what it says of itself is not
+//! enough. The leader leaves it behind only while a quorum has all state and works. A majority has a node in common with that
+//! quorum: the leader itself, or one that the leader hears, and which therefore hears the leader's node. So one of those that are
+//! to grant the request knows who lags. Two exceptions leave fewer than a majority with all state for a while; then the group waits
+//! for those that have it, and forgets nothing unless these fail, too:
+//! - Both ends of a gap lead, and each has left the other one behind: neither can get the state before one of the two begins
+//!   anew. So where no end of a gap could begin anew otherwise, what one end of a gap says of the other end is ignored.
+//! - A leader leaves a replica behind while the frames of a request are on their way.
 //!
 //! # What happens where
 //! - *One link of three was broken, and both ends dropped, or one of them did*: the ends request, the one of the lower rank begins
 //!   anew, and its new start ends the gaps of both directions.
+//! - *The same, and one end leads shards in which it left the other one behind*: that other one begins anew, whatever its rank.
 //! - *One node of three was cut off, and dropped writes to both others, or they did to it*: each of the others sees no majority, since
 //!   it would need the one that was cut off to exchange writes with the third. Only the one that was cut off requests.
 //! - *The node that begins anew fails on its way, or one that granted*: the grant stays out until that node is back and fit.
@@ -37,7 +50,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::frames::NodeHealth;
+use super::frames::{NodeHealth, RestartGrant};
 
 /// The bit of a node in a set of nodes.
 const fn bit(node: usize) -> u64 {
@@ -51,11 +64,11 @@ fn nodes_of(set: u64) -> impl Iterator<Item = usize> {
 
 /// A grant that is out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct RestartGrant {
-    node: usize,
-    /// The start of the node in which it requested.
-    start: u64,
-    request: u64,
+struct OutstandingGrant {
+    /// The latest request of the node that it is for.
+    to: RestartGrant,
+    /// That node has started anew since it was granted, so it has no memory before it is fit.
+    has_begun: bool,
 }
 
 /// The state of this node in the agreement on who begins anew.
@@ -63,9 +76,11 @@ struct RestartGrant {
 pub(super) struct RestartVote {
     here: usize,
     nodes: usize,
-    /// By node: its start, and what it said last on the present connection.
+    /// The number of this start of the node.
+    start: u64,
+    /// By node: its start, and what it said last on the present connection. Of this one, what it is to say.
     peers: Vec<Option<(u64, NodeHealth)>>,
-    grant: Option<RestartGrant>,
+    grant: Option<OutstandingGrant>,
     /// The number of the last request.
     last: u64,
     /// Whether the request is not withdrawn.
@@ -75,10 +90,11 @@ pub(super) struct RestartVote {
 }
 
 impl RestartVote {
-    pub(super) fn new(here: usize, nodes: usize) -> Self {
+    /// Of the node `here` of so many, in this start of it.
+    pub(super) fn new((here, start): (usize, u64), nodes: usize) -> Self {
         assert!(nodes <= u64::BITS as usize, "a set of nodes is a word");
         let peers = vec![None; nodes];
-        Self { here, nodes, peers, grant: None, last: 0, requests: false, granted: false }
+        Self { here, nodes, start, peers, grant: None, last: 0, requests: false, granted: false }
     }
 
     /// A node said this, in this start of it.
@@ -101,56 +117,83 @@ impl RestartVote {
         self.peers[node].is_some_and(|(_, health)| health.gaps & bit(self.here) != 0)
     }
 
-    /// Applies the rules. This node is fit or not, its writes reach the nodes `open`, and `gaps` have dropped writes to
-    /// it. Returns what it says of itself from now on.
-    pub(super) fn decide(&mut self, is_fit: bool, (open, gaps): (u64, u64)) -> NodeHealth {
+    /// Applies the rules. This node is fit or not, its writes reach some nodes, some have dropped writes to it, and some lag, as
+    /// `own` says. Returns what it says of itself from now on.
+    pub(super) fn decide(&mut self, own: NodeHealth) -> NodeHealth {
+        self.peers[self.here] = Some((self.start, own));
         if !self.granted {
+            let lagging = self.lagging();
             self.release();
-            self.request(gaps);
-            self.give(is_fit);
-            let (here, request) = (self.here, self.last);
-            let grants = |of: &NodeHealth| of.grant == Some((here, request));
-            self.granted = self.requests && self.has_majority(grants);
+            self.request(own.gaps, lagging);
+            self.give(lagging);
+            let asked = RestartGrant { node: self.here, start: self.start, request: self.last };
+            let grants = |of: &NodeHealth| of.grant == Some(asked);
+            self.granted = self.requests && self.has_majority(lagging, grants);
         }
         NodeHealth {
-            is_fit,
             request: if self.requests { self.last } else { 0 },
-            grant: self.grant.map(|grant| (grant.node, grant.request)),
-            open,
-            gaps,
+            grant: self.grant.map(|grant| grant.to),
+            ..own
         }
     }
 
-    fn others(&self) -> impl Iterator<Item = (usize, u64, &NodeHealth)> {
+    /// What is known of the nodes, this one included: the node, its start, and what it says of itself.
+    fn known(&self) -> impl Iterator<Item = (usize, u64, &NodeHealth)> {
         let all = self.peers.iter().enumerate();
         all.filter_map(|(node, said)| said.as_ref().map(|(start, health)| (node, *start, health)))
     }
 
+    fn others(&self) -> impl Iterator<Item = (usize, u64, &NodeHealth)> {
+        self.known().filter(|&(node, ..)| node != self.here)
+    }
+
+    /// The nodes that do not count since others say that they lag.
+    fn lagging(&self) -> u64 {
+        let all = self.known().fold(0, |set, (.., health)| set | health.lagging);
+        let gaps = self.known().filter(|(.., health)| health.gaps != 0);
+        let ends = gaps.fold(0, |set, (node, _, health)| set | bit(node) | health.gaps);
+        let may_begin =
+            |end: usize| self.has_connected(self.counting(all) & !bit(end), self.majority());
+        if all == 0 || nodes_of(ends).any(may_begin) {
+            return all;
+        }
+        self.known().fold(0, |set, (node, _, health)| {
+            let of_it = self.known().filter(|(.., other)| other.gaps & bit(node) != 0);
+            let beyond_gaps = of_it.fold(health.gaps, |set, (other, ..)| set | bit(other));
+            set | health.lagging & !beyond_gaps
+        })
+    }
+
+    const fn majority(&self) -> usize {
+        self.nodes / 2 + 1
+    }
+
     /// Takes the grant back if it is over: the end of rule 2.
     fn release(&mut self) {
-        let Some(grant) = &mut self.grant else { return };
-        let Some((start, health)) = self.peers[grant.node] else { return };
-        let is_later = start != grant.start;
-        if is_later && health.request != 0 {
+        let Some(OutstandingGrant { to, has_begun }) = &mut self.grant else { return };
+        let Some((start, health)) = self.peers[to.node] else { return };
+        *has_begun |= start != to.start;
+        if *has_begun && health.request != 0 {
             // It has no memory yet, and must begin anew once more: the grant is for this request from now on.
-            grant.request = health.request;
+            (to.start, to.request) = (start, health.request);
         }
-        let is_over = if is_later { health.is_fit } else { health.request != grant.request };
+        let is_over = if *has_begun { health.is_fit } else { health.request != to.request };
         if is_over {
             self.grant = None;
         }
     }
 
     /// Rules 1 and 3.
-    fn request(&mut self, gaps: u64) {
+    fn request(&mut self, gaps: u64, lagging: u64) {
         let here = self.here;
         let is_gap = |node: usize| gaps & bit(node) != 0 || self.lacks_ours(node);
         let is_end = self.others().any(|(node, ..)| is_gap(node));
         let goes_first = self.others().any(|(node, _, health)| {
-            let granted = health.grant.is_some_and(|(to, _)| to < here);
+            let granted = health.grant.is_some_and(|grant| grant.node < here);
             granted || (health.request != 0 && node < here)
         });
-        let may = is_end && !goes_first && self.grant.is_none() && self.has_majority(|_| true);
+        let may =
+            is_end && !goes_first && self.grant.is_none() && self.has_majority(lagging, |_| true);
         if may && !self.requests {
             self.last += 1;
         }
@@ -158,23 +201,32 @@ impl RestartVote {
     }
 
     /// The beginning of rule 2.
-    fn give(&mut self, is_fit: bool) {
-        if self.requests || self.grant.is_some() || !is_fit {
+    fn give(&mut self, lagging: u64) {
+        let counting = self.counting(lagging);
+        if self.requests || self.grant.is_some() || counting & bit(self.here) == 0 {
             return;
         }
-        let first = self.others().find(|(_, _, health)| health.request != 0);
-        self.grant = first.map(|(node, start, health)| RestartGrant {
-            node,
-            start,
-            request: health.request,
-        });
+        let Some((node, start, health)) = self.others().find(|(.., health)| health.request != 0)
+        else {
+            return;
+        };
+        if (counting & !bit(node)).count_ones() as usize >= self.majority() {
+            let to = RestartGrant { node, start, request: health.request };
+            self.grant = Some(OutstandingGrant { to, has_begun: false });
+        }
     }
 
-    /// Whether a majority of other nodes is fit, is as `is_right` says, and writes to each other.
-    fn has_majority(&self, is_right: impl Fn(&NodeHealth) -> bool) -> bool {
-        let right = self.others().filter(|(_, _, health)| health.is_fit && is_right(health));
-        let candidates = right.fold(0, |set, (node, ..)| set | bit(node));
-        self.has_connected(candidates, self.nodes / 2 + 1)
+    /// The nodes that count.
+    fn counting(&self, lagging: u64) -> u64 {
+        let fit = self.known().filter(|(.., health)| health.is_fit);
+        fit.fold(0, |set, (node, ..)| set | bit(node)) & !lagging
+    }
+
+    /// Whether a majority of other nodes counts, is as `is_right` says, and writes to each other.
+    fn has_majority(&self, lagging: u64, is_right: impl Fn(&NodeHealth) -> bool) -> bool {
+        let right = self.others().filter(|(.., health)| is_right(health));
+        let right = right.fold(0, |set, (node, ..)| set | bit(node));
+        self.has_connected(right & self.counting(lagging), self.majority())
     }
 
     /// Whether so many of these nodes write to each other.

@@ -536,7 +536,7 @@ fn small_queues() -> RemoteHosts {
 fn is_fit(fabric: &mut RemoteHosts, host: usize, is_fit: bool) {
     let agent = fabric.agent(host);
     (0..3).for_each(|other| agent.memory().bound_queue(other, 800));
-    agent.set_fit(is_fit);
+    agent.set_fit(is_fit, 0);
 }
 
 /// Writes go from each first host to the second one while the two are apart, until they are dropped; others land. Then all are connected
@@ -593,7 +593,7 @@ fn where_one_link_dropped_writes_both_ways_one_node_begins_anew_and_all_exchange
 }
 
 #[test]
-fn one_that_was_cut_off_begins_anew_whoever_dropped_the_writes() {
+fn the_node_that_was_cut_off_begins_anew_whichever_node_dropped_writes() {
     let _limit = amcast_test_policy::time_limit();
     for drops in [&[(2, 0), (2, 1)][..], &[(0, 2), (1, 2)], &[(0, 2), (2, 0), (1, 2), (2, 1)]] {
         assert_eq!(overflowed(drops).0, [2], "{drops:?}");

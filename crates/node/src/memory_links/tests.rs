@@ -387,6 +387,26 @@ const WINDOW: u64 = 4;
 const LINES: u32 = 4096;
 
 #[test]
+fn a_node_whose_loop_does_no_round_for_long_does_not_count_as_fit() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut fabric = TcpHosts::new(&HostCarrier::Tcp);
+    let (links, _) = fabric.hosts[0].life.as_mut().expect("it lives");
+    let says = |links: &LinksLoop| {
+        let LinksShared { fit, rounds, .. } = &*links.shared;
+        fit.store(true, Ordering::Relaxed);
+        rounds.fetch_add(1, Ordering::Relaxed);
+    };
+    let begun = Instant::now();
+    assert!(!links.is_fit(begun), "its loop has said nothing");
+    says(links);
+    assert!(links.is_fit(begun));
+    assert!(links.is_fit(begun + LOOP_SILENCE_MAX / 2));
+    assert!(!links.is_fit(begun + LOOP_SILENCE_MAX));
+    says(links);
+    assert!(links.is_fit(begun + 2 * LOOP_SILENCE_MAX), "it runs again");
+}
+
+#[test]
 fn nothing_lands_in_a_revoked_region_while_its_writer_continues() {
     let _limit = amcast_test_policy::time_limit();
     revoke_again_and_again(&HostCarrier::Tcp, 400);

@@ -284,10 +284,12 @@ impl TramReplica {
         self.held().map_or(own, |held| own.min(held))
     }
 
-    /// Whether it needs something that a log with this tail has no more: its application does, or
-    /// a child.
+    /// Whether it needs something that a log with this tail has no more: for itself, or for a child. Or so many deliveries wait for
+    /// its application, for which the leader waits no more, that it is to get the state of another replica in place of them.
     pub(crate) fn misses(&self, tail: u64) -> bool {
-        self.progress.consumed < tail || self.buffers.edges.iter().any(|e| e.log < tail)
+        self.progress.consumed < tail
+            || self.buffers.edges.iter().any(|e| e.log < tail)
+            || self.is_queue_full(tail)
     }
 
     /// Tells clients and the parent group how far their buffers are taken over.

@@ -7,11 +7,13 @@
 //! - An application that is slow, but moves, is waited for: its pace is the group's.
 //! - If a majority hangs the leader excludes no follower, and the group waits.
 //! - A follower that is excluded for this has consumed the log: everything waits for its application in its own process.
-//!   It needs no state of another replica unless it is started again. Until its application has caught up it gives no state
-//!   ([`super::transfer`]).
+//!   Until its application has caught up it gives no state ([`super::transfer`]). Once the log's tail is [`QUEUED_RINGS_MAX`] rings
+//!   ahead of the application, the follower lags as if it had missed that part of the log: it gets the state of another replica in
+//!   place of what waits, so that its memory is bounded.
 
 use super::layout::ReplicaRow;
 use super::leader::Leader;
+use super::mutants::TramMutant;
 use super::replica::{GroupRows, ReplicaPhase, TramReplica};
 use super::transfer::PATIENCE_MAX;
 use amcast_core::Config;
@@ -20,6 +22,9 @@ use amcast_core::parameters::{HEARTBEAT, SUSPECT};
 /// How long an application may apply nothing of what waits for it, in suspicions: as long as the longest patience with
 /// the source of a state.
 const HUNG_SUSPICIONS: u64 = PATIENCE_MAX as u64;
+
+/// How many rings the log's tail may be ahead of a follower's application: 84 MB of lines with the default `log_lines`.
+const QUEUED_RINGS_MAX: u64 = 32;
 
 /// A follower's need of the log, and how long it has not moved although it is behind the leader's.
 #[derive(Clone, Copy, Debug, Default)]
@@ -64,6 +69,26 @@ impl TramReplica {
     pub(crate) fn follower_hangs(&self, rank: usize) -> bool {
         let ReplicaPhase::Leader(leader) = &self.phase else { return false };
         leader.followers[rank].progress.hangs()
+    }
+
+    /// Whether as many deliveries wait for its application as may, where the log has this tail. A replica that gives its own state
+    /// does not settle what is applied.
+    pub(crate) fn is_queue_full(&self, tail: u64) -> bool {
+        let lines = u64::from(self.layout.log_lines) * QUEUED_RINGS_MAX;
+        self.transfers.outgoing.is_none()
+            && self.progress.clear + lines < tail
+            && !self.mutants.is(TramMutant::QueuesWithoutBound)
+    }
+
+    /// The ranks of followers for which this replica, as the leader, does not wait, a bit each: the log moves on without
+    /// what they need. One whose row is not known is not waited for, either.
+    pub(crate) fn lagging_followers(&self) -> u64 {
+        let ReplicaPhase::Leader(leader) = &self.phase else { return 0 };
+        let lags = |&rank: &usize| {
+            let row = self.rows.peers[rank].row.filter(|row| row.follows);
+            leader.does_not_wait(rank, row.map(|row| row.need))
+        };
+        self.place.others().filter(lags).fold(0, |set, rank| set | 1 << rank)
     }
 
     /// Looks whether the followers' applications move. `own` is the leader's need: a follower that needs no more than that

@@ -178,6 +178,11 @@ impl Leader {
         }
     }
 
+    /// Whether the log moves on without what a follower needs: everything from a position on, if that is known.
+    pub(crate) fn does_not_wait(&self, rank: usize, need: Option<u64>) -> bool {
+        self.followers[rank].left || need.is_none_or(|need| need < self.tail)
+    }
+
     /// Lines from a tail on that hold something: a pad does not.
     fn used(&self, tail: u64) -> u64 {
         let pad = self.pad.filter(|&(from, _)| from >= tail).map_or(0, |(from, to)| to - from);

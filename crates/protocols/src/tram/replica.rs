@@ -563,6 +563,10 @@ impl Protocol for TramReplica {
         self.is_fit()
     }
 
+    fn lagging(&self) -> u64 {
+        self.lagging_followers()
+    }
+
     fn status(&self) -> ProtocolStatus {
         let leader = match (&self.phase, self.permissions.force) {
             (ReplicaPhase::Leader(_), _) => Some(self.place.me),

@@ -120,4 +120,15 @@ mod tests {
         pause.observe(at(3020), Some(50));
         assert_eq!(pauses(&mut pause), [2, 4]);
     }
+
+    #[test]
+    fn a_term_that_lasts_for_a_suspicions_time_ends_the_pause() {
+        let mut pause = pause(0);
+        assert_eq!(pauses(&mut pause), [2, 4, 8, 16, 32, 64, 128]);
+        pause.observe(at(1010), Some(50));
+        pause.observe(at(1029), Some(50));
+        assert!(!pause.is_over(at(1029)), "the term may fail, too");
+        pause.observe(at(1030), Some(50));
+        assert!(pause.is_over(at(1030)), "its leader may crash now, and is replaced at once");
+    }
 }

@@ -26,6 +26,7 @@ use crate::tram::ramcast::exchange;
 use alloc::vec::Vec;
 use amcast_core::codec::{ByteReader, Codec};
 use amcast_core::memory::{LineRange, Memory, MemoryOutput, RegionWindow, WriteSource};
+use amcast_core::parameters::SUSPECT;
 use amcast_core::step::Note;
 use amcast_core::{GroupSet, MsgId, Outbox, ProtocolEvent, StateSource, Time, messages};
 use core::ops::RangeInclusive;
@@ -38,6 +39,10 @@ const STUCK_MAX: u32 = 7;
 
 /// How long a source may send nothing at most, in suspicions.
 pub(super) const PATIENCE_MAX: u32 = PATIENCE << STUCK_MAX;
+
+/// How long a reader may read nothing, in suspicions, until its source holds back the log for it no more. Less than an application
+/// may hang, or the source would seem to.
+const HOLD_MAX: u32 = PATIENCE_MAX / 2;
 
 /// How many sources and edges a head has, and the bytes of an exchange's state at most.
 type HeadShape = (usize, usize, usize);
@@ -118,6 +123,8 @@ pub(crate) struct OutgoingTransfer {
     need: u64,
     /// The head is not sent before the application has applied everything up to here.
     awaits: u64,
+    /// How much was staged and read at the last look, and since when it is so much.
+    moved: (usize, u64, Time),
 }
 
 impl IncomingTransfer {
@@ -408,9 +415,12 @@ impl TramReplica {
             });
             if !still || outgoing.void || !self.is_fit() {
                 self.transfers.outgoing = None;
+            } else {
+                self.drop_vain_hold(row.map_or(0, |row| row.read), out);
             }
         }
         if self.transfers.outgoing.is_none() && self.is_fit() && self.transfers.staged == 0 {
+            let position = self.given_position();
             let asks = |r: &usize| {
                 let row = self.rows.peers[*r].row;
                 *r != self.place.rank
@@ -420,6 +430,8 @@ impl TramReplica {
                         !row.follows
                             && row.source == Some(self.place.rank as u8)
                             && row.attempt != self.transfers.served[*r]
+                            // It has deliveries up to there.
+                            && row.consumed <= position
                     })
                     && !self.rows.detector.suspects(self.now, *r)
             };
@@ -434,12 +446,32 @@ impl TramReplica {
         self.write_head(view, out);
     }
 
-    /// Whether the log has everything that its application has not applied: else no reader can continue from its state.
-    fn has_all_since_tail(&self, view: RegionWindow<'_>) -> bool {
-        let position = match self.exchange {
+    /// The reader has its head, or reads no further, and the log does not reach it: then the group does not wait for it. It asks again
+    /// once it has the log.
+    fn drop_vain_hold(&mut self, read: u64, out: &mut Outbox<Memory>) {
+        let patience = SUSPECT.get(&self.config).times(u64::from(HOLD_MAX));
+        let now = self.now;
+        let Some(outgoing) = &mut self.transfers.outgoing else { return };
+        let (staged, last_read, since) = outgoing.moved;
+        if (staged, last_read) != (outgoing.staged, read) {
+            outgoing.moved = (outgoing.staged, read, now);
+        } else if now.since(since) > patience && !self.mutants.is(TramMutant::HoldsForEver) {
+            out.mark("tram-drops-hold");
+            self.transfers.outgoing = None;
+        }
+    }
+
+    /// The log position from which the reader of its state would continue.
+    fn given_position(&self) -> u64 {
+        match self.exchange {
             Some(_) => self.progress.consumed,
             None => self.progress.given_with(self.progress.applied.min(self.progress.delivered)),
-        };
+        }
+    }
+
+    /// Whether the log has everything that its application has not applied: else no reader can continue from its state.
+    fn has_all_since_tail(&self, view: RegionWindow<'_>) -> bool {
+        let position = self.given_position();
         let control = self.in_force(view).and_then(|log| log.control());
         control.is_none_or(|control| control.tail <= position)
     }
@@ -479,6 +511,7 @@ impl TramReplica {
             pos: 0,
             need,
             awaits: applied,
+            moved: (0, 0, self.now),
         });
     }
 

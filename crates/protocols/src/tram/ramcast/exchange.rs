@@ -104,8 +104,8 @@ pub(crate) struct TimestampExchange {
     order: TimestampOrder,
     /// By group; its own one is not used.
     streams: Vec<ProposalStream>,
-    /// A number of deliveries, and the end of the log when there were so many.
-    mark: Option<(u64, u64)>,
+    /// In ascending order: a number of deliveries, and the end of the log when there were so many.
+    marks: VecDeque<(u64, u64)>,
     owed: OwedRecords,
     /// The message in front that waits for another group, and since when.
     blocked: Option<(MsgId, Time)>,
@@ -131,7 +131,7 @@ impl TimestampExchange {
             mutants,
             order: TimestampOrder::new(group, (cluster.clients(), early_max), mutants),
             streams: (0..cluster.groups()).map(stream).collect(),
-            mark: None,
+            marks: VecDeque::new(),
             owed: OwedRecords {
                 clients: alloc::vec![0; cluster.clients()],
                 first: (cluster.groups() * cluster.replicas()) as u32,
@@ -214,13 +214,20 @@ impl TimestampExchange {
     /// The log is needed from the first entry on that is not consumed; but what is delivered and not applied
     /// holds it back, so that deliveries do not run away from the application.
     pub(crate) fn clear_applied(&mut self, progress: &mut LogProgress) {
-        if let Some((number, end)) = self.mark.filter(|mark| progress.applied >= mark.0) {
+        while let Some((number, end)) = self.marks.pop_front_if(|mark| progress.applied >= mark.0) {
             debug_assert!(progress.delivered >= number, "deliveries are counted");
             progress.clear = progress.clear.max(end);
-            self.mark = None;
         }
-        if self.mark.is_none() && progress.clear < progress.consumed {
-            self.mark = Some((progress.delivered, progress.consumed));
+        if self.marks.is_empty() {
+            self.mark(progress, 1);
+        }
+    }
+
+    /// Notes where the log ends now, if that is so many lines behind the last mark: a slow application shows by each that it moves.
+    fn mark(&mut self, progress: &LogProgress, lines: u64) {
+        let last = self.marks.back().map_or(progress.clear, |mark| mark.1);
+        if progress.consumed >= last + lines {
+            self.marks.push_back((progress.delivered, progress.consumed));
         }
     }
 
@@ -253,7 +260,8 @@ impl TimestampExchange {
         }
         self.owed.clients.fill(0);
         self.streams.iter().flat_map(|s| &s.items).for_each(|item| self.owed.add(item));
-        (self.mark, self.blocked) = (None, None);
+        self.marks.clear();
+        self.blocked = None;
         reader.is_empty() && self.order.clock() <= TIMESTAMP_MAX
     }
 
@@ -430,6 +438,8 @@ impl TramReplica {
                     out.note(Note::Malformed(record.msg.sender, "a number that does not grow"));
                 }
                 self.progress.delivered = exchange.deliver(self.progress.delivered, out);
+                let lines = u64::from(self.layout.lap_of(self.layout.log_lines) / 16);
+                exchange.mark(&self.progress, lines.max(1));
             }
         }
         exchange.record = bytes;

@@ -48,6 +48,12 @@ fn marks(w: &TramWorld, mark: &str) -> usize {
     w.processes.iter().flat_map(|p| &p.marks).filter(|m| **m == mark).count()
 }
 
+/// The replicas for which each does not wait.
+fn lagging(w: &TramWorld) -> Vec<u64> {
+    let replicas = w.config.cluster().members(Gid(0));
+    replicas.map(|p| w.processes[p.index()].protocol.lagging()).collect()
+}
+
 #[test]
 fn a_follower_whose_application_hangs_does_not_stop_its_group_for_ever() {
     let mut w = group(3);
@@ -58,6 +64,7 @@ fn a_follower_whose_application_hangs_does_not_stop_its_group_for_ever() {
     assert!(!w.cast(&[0], b"message"), "it is waited for");
     w.run(LONG / 2);
     assert_eq!(marks(&w, "tram-leaves-behind"), 1);
+    assert_eq!(lagging(&w), [0b100, 0, 0], "as its leader knows");
     cast(&mut w, 500);
     let all = w.seqs(Pid(0));
     assert!(all.len() >= before + 500 && w.seqs(Pid(1)) == all);
@@ -74,6 +81,7 @@ fn a_follower_whose_application_hangs_does_not_stop_its_group_for_ever() {
     w.crash(Pid(0));
     cast(&mut w, 100);
     w.run(LONG);
+    assert_eq!(lagging(&w)[1] | lagging(&w)[2], 0b001, "the ring went round without it");
     let longer = w.seqs(Pid(1));
     assert!(longer.len() == all.len() + 100 && longer.starts_with(&all));
     assert_eq!(w.seqs(Pid(2)), longer);
@@ -120,4 +128,97 @@ fn while_a_majority_hangs_nobody_is_left_behind_and_nothing_is_lost() {
     assert_eq!(marks(&w, "tram-leaves-behind"), 2);
     cast(&mut w, 200);
     assert!((0..5).all(|r| w.seqs(Pid(r)).len() >= held + 200));
+}
+
+/// How many deliveries wait at most for the application of a follower that hangs while its group orders 47 rings.
+fn queued_at_most(set: &[(&str, &str)]) -> usize {
+    let mut w = TramWorld::new(1, 3, "breadth", &[&TIMERS[..], set].concat());
+    w.run(50);
+    w.hung = [2].into();
+    let (mut states, mut before, mut most) = (0, 0, 0);
+    for _ in 0..300 {
+        cast(&mut w, 10);
+        let follower = &w.processes[2];
+        if states != follower.needs {
+            (states, before) = (follower.needs, follower.positions.len());
+        }
+        most = most.max(follower.positions.len() - before);
+    }
+    let all = w.seqs(Pid(0));
+    assert!(all.len() == 3000 && w.seqs(Pid(1)) == all);
+    w.run(LONG);
+    assert_eq!(w.seqs(Pid(2)), all);
+    // Its application works again, and the group with it.
+    w.hung.clear();
+    apply(&mut w, 2, all.len() - 1);
+    cast(&mut w, 200);
+    assert!(w.processes[2].protocol.fit() && lagging(&w) == [0, 0, 0]);
+    most
+}
+
+#[test]
+fn the_deliveries_that_wait_for_an_application_that_hangs_are_bounded() {
+    let queued = queued_at_most(&[]);
+    assert!((31 * 64..=34 * 64).contains(&queued), "{queued}");
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn a_follower_that_queues_without_a_bound_is_noticed() {
+    assert!(queued_at_most(&[("mutant", "queues-without-bound")]) > 34 * 64);
+}
+
+#[test]
+fn a_follower_of_ramcast_whose_application_is_slow_is_waited_for() {
+    let mut w = TramWorld::of(&RamCast, (1, 3), "breadth", &TIMERS);
+    w.run(50);
+    w.hung = [2].into();
+    fill(&mut w);
+    for n in 1..6 {
+        w.run(LONG * 2 / 3);
+        apply(&mut w, 2, 8 * n);
+    }
+    assert_eq!(marks(&w, "tram-leaves-behind"), 0);
+    // One that hangs is not.
+    fill(&mut w);
+    w.run(LONG + 50);
+    assert_eq!(marks(&w, "tram-leaves-behind"), 1);
+}
+
+/// A replica of five starts again behind a dead link to the leader. Whether its group continues, and waits for the other ones.
+fn continues_where_the_log_does_not_reach_a_reader(set: &[(&str, &str)]) -> bool {
+    let mut w = TramWorld::new(1, 5, "breadth", &[&TIMERS[..], set].concat());
+    w.run(50);
+    cast(&mut w, 100);
+    w.crash(Pid(4));
+    // What was on the way to it is lost by then, and nothing more is answered.
+    cast(&mut w, 5);
+    w.cut.extend([(0, 4), (4, 0)]);
+    w.restart(Pid(4));
+    w.run(50);
+    let taken = (0..4 * LONG).filter(|_| {
+        w.run(1);
+        w.cast(&[0], b"message")
+    });
+    let continues = taken.take(300).count() == 300;
+    assert!(!w.processes[4].protocol.fit());
+    let waits_for_others = lagging(&w)[0] == 1 << 4;
+    w.cut.clear();
+    w.crash(Pid(4));
+    w.restart(Pid(4));
+    w.run(LONG);
+    assert!(w.processes[4].protocol.fit() && w.seqs(Pid(4)) == w.seqs(Pid(1)));
+    continues && waits_for_others
+}
+
+#[test]
+fn a_reader_that_the_log_does_not_reach_does_not_stop_its_group_through_its_source() {
+    assert!(continues_where_the_log_does_not_reach_a_reader(&[]));
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn a_source_that_holds_back_the_log_for_ever_is_noticed() {
+    let mutant = [("mutant", "holds-for-ever")];
+    assert!(!continues_where_the_log_does_not_reach_a_reader(&mutant));
 }
