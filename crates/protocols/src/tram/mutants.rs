@@ -67,15 +67,15 @@ crate::mutant::mutants! {
         AsksWithItsFirst = "asks-with-its-first":
             "A candidate asks with the first epoch of its rank, and ignores the others' promises."
             breaks [Validity];
+        StopsAtNonsense = "stops-at-nonsense":
+            "A leader does not read on in the other buffers of the parent where the first one holds nonsense."
+            breaks [] shown_by "crates/protocols/src/tram/tests/parent.rs";
         QueuesWithoutBound = "queues-without-bound":
             "A follower for which its leader does not wait takes deliveries that its application does not apply, for ever."
             breaks [] shown_by "crates/protocols/src/tram/tests/hung.rs";
         HoldsForEver = "holds-for-ever":
             "The source of a state holds back the log for a reader that the log does not reach, for ever."
             breaks [] shown_by "crates/protocols/src/tram/tests/hung.rs";
-        StopsAtNonsense = "stops-at-nonsense":
-            "A leader does not read on in the other buffers of the parent where the first one holds nonsense."
-            breaks [] shown_by "crates/protocols/src/tram/tests/parent.rs";
         ReadsAnyParent = "reads-any-parent":
             "A leader takes messages from the next tree's parent before the change is in its log."
             breaks [UniformPrefixOrder, UniformAcyclicOrder];

@@ -214,9 +214,12 @@ impl TimestampExchange {
     /// The log is needed from the first entry on that is not consumed; but what is delivered and not applied
     /// holds it back, so that deliveries do not run away from the application.
     pub(crate) fn clear_applied(&mut self, progress: &mut LogProgress) {
-        while let Some((number, end)) = self.marks.pop_front_if(|mark| progress.applied >= mark.0) {
+        while let Some(&(number, end)) = self.marks.front()
+            && progress.applied >= number
+        {
             debug_assert!(progress.delivered >= number, "deliveries are counted");
             progress.clear = progress.clear.max(end);
+            self.marks.pop_front();
         }
         if self.marks.is_empty() {
             self.mark(progress, 1);
