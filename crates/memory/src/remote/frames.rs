@@ -211,8 +211,12 @@ fn access(is_read: bool, mut from: FieldReader<'_>) -> Option<RemoteFrame<'_>> {
 
 fn health(mut from: FieldReader<'_>) -> Option<RemoteFrame<'static>> {
     let (fit, request) = (from.u8()?, from.u64()?);
-    let (grantee, start, granted) = (from.u32()?, from.u64()?, from.u64()?);
-    let (open, gaps, lagging) = (from.u64()?, from.u64()?, from.u64()?);
+    let grantee = from.u32()?;
+    let start = from.u64()?;
+    let granted = from.u64()?;
+    let open = from.u64()?;
+    let gaps = from.u64()?;
+    let lagging = from.u64()?;
     let is_right = fit <= 1 && (granted > 0 || (grantee, start) == (0, 0)) && from.0.is_empty();
     let grant = RestartGrant { node: grantee as usize, start, request: granted };
     let grant = (granted > 0).then_some(grant);

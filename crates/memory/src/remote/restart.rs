@@ -27,7 +27,7 @@
 //! until that node is fit. So from the moment at which a node begins anew until it is fit again no other one does. Those that granted
 //! it were fit and write to each other: their replicas have a quorum, and what the node needs to return.
 //!
-//! A replica that its leader has left behind does not know it before it reads the leader's log, so what it says of itself is not
+//! A replica for which its leader waits no more does not know it before it reads the leader's log, so what it says of itself is not
 //! enough. The leader leaves it behind only while a quorum has all state and works. A majority has a node in common with that
 //! quorum: the leader itself, or one that the leader hears, and which therefore hears the leader's node. So one of those that are
 //! to grant the request knows who lags. Two exceptions leave fewer than a majority with all state for a while; then the group waits
@@ -39,7 +39,7 @@
 //! # What happens where
 //! - *One link of three was broken, and both ends dropped, or one of them did*: the ends request, the one of the lower rank begins
 //!   anew, and its new start ends the gaps of both directions.
-//! - *The same, and one end leads shards in which it left the other one behind*: that other one begins anew, whatever its rank.
+//! - *The same, and one end leads shards in which it left the other one behind*: that other one begins anew, also if its rank is higher.
 //! - *One node of three was cut off, and dropped writes to both others, or they did to it*: each of the others sees no majority, since
 //!   it would need the one that was cut off to exchange writes with the third. Only the one that was cut off requests.
 //! - *The node that begins anew fails on its way, or one that granted*: the grant stays out until that node is back and fit.
@@ -137,7 +137,7 @@ impl RestartVote {
         }
     }
 
-    /// What is known of the nodes, this one included: the node, its start, and what it says of itself.
+    /// The nodes of which something is known, this one included: the node, its start, and its health.
     fn known(&self) -> impl Iterator<Item = (usize, u64, &NodeHealth)> {
         let all = self.peers.iter().enumerate();
         all.filter_map(|(node, said)| said.as_ref().map(|(start, health)| (node, *start, health)))

@@ -287,11 +287,11 @@ fn who_has_granted_waits_until_the_other_one_is_back() {
     assert!(model.nodes[1].has_memory && model.nodes[2].has_memory);
 }
 
-/// What a node says that is fit and whose writes reach two others.
+/// The health of a node that is fit and whose writes reach two others.
 const FIT: NodeHealth =
     NodeHealth { is_fit: true, request: 0, grant: None, open: 7, gaps: 0, lagging: 0 };
 
-/// What it says if it has granted this request.
+/// The health of one that has granted this request, too.
 fn grants((node, start, request): (usize, u64, u64)) -> NodeHealth {
     NodeHealth { grant: Some(RestartGrant { node, start, request }), ..FIT }
 }
@@ -495,7 +495,7 @@ fn at_most_one_of_five_is_without_memory_where_nodes_also_start_by_themselves() 
                     model.drop_writes(a, b);
                     model.heal(a, b);
                 }
-                // What a node has granted dies with it: that would be one failure more.
+                // A grant ends with the process of its node: that would be one failure more.
                 3 if random.below(4) == 0 && model.nodes[a].vote.grant.is_none() => {
                     model.start_anew(a);
                     (0..5).for_each(|other| model.heal(a, other));
