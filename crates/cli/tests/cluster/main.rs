@@ -14,6 +14,7 @@ mod large_commands;
 mod late;
 mod listened;
 mod operating;
+mod orphan;
 mod partitions;
 mod replaced;
 mod room;

@@ -252,3 +252,68 @@ impl AsyncWrite for PlacedStream {
         Pin::new(&mut self.held).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::Wake;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpStream;
+
+    /// A waker that, when the last task has forgotten it, has the password given.
+    struct ForgottenWaker(Arc<ConnectionSlot>);
+
+    impl Wake for ForgottenWaker {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    impl Drop for ForgottenWaker {
+        fn drop(&mut self) {
+            self.0.show_known();
+        }
+    }
+
+    /// Both ends of a connection to the port: the client's and the gateway's, of a client that has not given the password.
+    async fn connected() -> (TcpStream, PlacedStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let at = listener.local_addr().expect("it listens");
+        let client = TcpStream::connect(at).await.expect("it listens");
+        let (stream, _) = listener.accept().await.expect("it was connected to");
+        let slots = ConnectionSlots::new(4, ShownClients::ByPassword);
+        let held =
+            LimitedConnection::new(stream, &slots, IdleRule::Together(GREETING_BYTES, GREETING));
+        let unknown = UnknownPace::begin(Arc::new(UnknownBudget::new()));
+        (client, PlacedStream::new(held, Some(unknown)))
+    }
+
+    #[tokio::test]
+    async fn a_client_that_gives_the_password_while_nothing_is_read_of_it_is_read_on() {
+        let _limit = amcast_test_policy::time_limit();
+        let (mut client, mut placed) = connected().await;
+        client.write_all(b"next").await.expect("it is read");
+        placed.unknown.as_mut().expect("it gave none").left = 0;
+        let slot = Arc::clone(placed.held.slot());
+        let mut read = |waker: &Waker| {
+            let mut bytes = [0; 16];
+            let mut to = ReadBuf::new(&mut bytes);
+            let polled = Pin::new(&mut placed).poll_read(&mut Context::from_waker(waker), &mut to);
+            (polled.map(|read| read.expect("the connection is whole")), to.filled().len())
+        };
+        let waits = Waker::from(Arc::new(ForgottenWaker(slot)));
+        assert_eq!(read(&waits), (Poll::Pending, 0), "its second is not over");
+        // Only the pace knows the waker now, and forgets it behind its first look at the password.
+        drop(waits);
+        let begun = Instant::now();
+        loop {
+            match read(Waker::noop()) {
+                (Poll::Pending, _) => {}
+                (Poll::Ready(()), bytes) => {
+                    assert_eq!(bytes, 4, "no bytes are the end of a connection");
+                    return;
+                }
+            }
+            assert!(begun.elapsed() < Duration::from_secs(5), "it is not read");
+            tokio::task::yield_now().await;
+        }
+    }
+}
