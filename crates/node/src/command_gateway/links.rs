@@ -286,7 +286,6 @@ impl NodeLink {
                     let most = ANSWER_BYTES_MAX as u64;
                     (token, CommandProgress::Answer(Err(Oversize { outcome, bytes, most })))
                 }
-                IngressFrame::Lost(token) => (token, CommandProgress::Lost),
                 IngressFrame::NotKept(token) => (token, CommandProgress::NotKept),
                 IngressFrame::Hello(_) | IngressFrame::Command(..) | IngressFrame::Read(..) => {
                     return Err("it says what no node says");

@@ -69,9 +69,10 @@ impl BroadcastCommands {
         _ = if is_full { full.insert(gateway) } else { full.remove(&gateway) };
     }
 
-    /// All commands: none of them will be answered.
-    pub(super) fn take_all(&self) -> Vec<BroadcastCommand> {
-        std::mem::take(&mut self.open().all).into_values().collect()
+    /// None of the commands will be answered.
+    pub(super) fn forget_all(&self) {
+        let mut open = self.open();
+        (open.all, open.skipped) = (BTreeMap::new(), Vec::new());
     }
 
     /// Whether somebody waits for the answer to the command `seq`, which changes nothing, and would receive it. If not, it

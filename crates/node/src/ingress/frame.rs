@@ -27,8 +27,6 @@ pub enum IngressFrame<'a> {
     Answer(u64, Outcome, &'a [u8]),
     /// The same with an answer of so many bytes, more than are sent.
     TooLarge(u64, Outcome, u64),
-    /// The node does not know what becomes of the command of that number.
-    Lost(u64),
     /// As a command; it changes nothing, and need not be ordered.
     Read(u64, GroupSet, &'a [u8]),
     /// The node has not kept the answer to the command of that number, or not executed it if it changes nothing, since too many
@@ -54,7 +52,6 @@ impl<'a> IngressFrame<'a> {
             Self::TooLarge(token, outcome, bytes) => {
                 (6 | outcome.code() << 4, &[*token, *bytes], &[])
             }
-            Self::Lost(token) => (7, &[*token], &[]),
             Self::Read(token, dst, bytes) => (8, &[*token, dst.0], bytes),
             Self::NotKept(token) => (9, &[*token], &[]),
         };
@@ -113,7 +110,6 @@ impl<'a> IngressFrame<'a> {
             4 => Self::Serves(true),
             5 => Self::Answer(word()?, outcome, std::mem::take(&mut body)),
             6 => Self::TooLarge(word()?, outcome, word()?),
-            7 => Self::Lost(word()?),
             8 => Self::Read(word()?, GroupSet(word()?), std::mem::take(&mut body)),
             9 => Self::NotKept(word()?),
             _ => return Err("a frame of a kind that none has"),
@@ -136,7 +132,7 @@ mod tests {
     use super::*;
     use amcast_core::Gid;
 
-    const ALL: [IngressFrame<'_>; 13] = [
+    const ALL: [IngressFrame<'_>; 12] = [
         IngressFrame::Hello(VERSION),
         IngressFrame::Command(7, GroupSet::one(Gid(63)), b"set x"),
         IngressFrame::Command(8, GroupSet::first(2), b""),
@@ -147,7 +143,6 @@ mod tests {
         IngressFrame::Answer(9, Outcome::Unknown, b""),
         IngressFrame::TooLarge(7, Outcome::Executed, 1 << 40),
         IngressFrame::TooLarge(7, Outcome::NotExecuted, 1 << 40),
-        IngressFrame::Lost(9),
         IngressFrame::NotKept(9),
         IngressFrame::Read(10, GroupSet::one(Gid(2)), b"get x"),
     ];
@@ -177,7 +172,7 @@ mod tests {
         assert_eq!(refused(&[1, 0, 0, 0, 99]), "a frame of a kind that none has");
         assert_eq!(refused(&[1, 0, 0, 0, 0x35]), "an answer of an outcome that none has");
         assert_eq!(refused(&[1, 0, 0, 0, 0x13]), "a frame of a kind that none has");
-        assert_eq!(refused(&[2, 0, 0, 0, 7, 1]), "a frame that ends early");
+        assert_eq!(refused(&[2, 0, 0, 0, 9, 1]), "a frame that ends early");
         assert_eq!(refused(&[2, 0, 0, 0, 3, 1]), "a frame with trailing bytes");
     }
 }

@@ -383,7 +383,7 @@ mod tests {
             let said = [
                 IngressFrame::Command(1, DST, b"x"),
                 IngressFrame::Command(2, DST, &large),
-                IngressFrame::Lost(3),
+                IngressFrame::NotKept(3),
             ];
             said.iter().for_each(|&frame| a.say(frame));
             let mut heard = 0;
@@ -440,13 +440,13 @@ mod tests {
     fn the_end_is_noticed_behind_what_was_said_before_it() {
         let _limit = amcast_test_policy::time_limit();
         for [mut a, mut b] in pairs() {
-            a.say(IngressFrame::Lost(9));
+            a.say(IngressFrame::NotKept(9));
             a.flush().unwrap();
             drop(a);
             assert!(b.fill().unwrap());
-            assert_eq!(b.next(64), Ok(Some((IngressFrame::Lost(9), 13))));
+            assert_eq!(b.next(64), Ok(Some((IngressFrame::NotKept(9), 13))));
             assert!(b.fill().is_err());
-            b.say(IngressFrame::Lost(1));
+            b.say(IngressFrame::NotKept(1));
             assert!(b.flush().is_err());
         }
     }

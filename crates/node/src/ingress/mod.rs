@@ -25,9 +25,10 @@
 //! that change nothing are not executed meanwhile. No gateway is cut off for being slow, and one that is holds back
 //! nobody else.
 //!
-//! When the member loses its broadcasts, because it was excluded, the gateways are notified: they
-//! send their commands again, through another member if there is one. The sessions of the service
-//! see to it that each is executed once.
+//! When the member loses its broadcasts, because it was excluded, the connections of their gateways are closed: they
+//! connect again, and send their commands again in their order, through another member if there is one. To tell them which
+//! commands are lost would not do: further ones of theirs are in the connection, and would be ordered before these are
+//! repeated. The sessions of the service see to it that each is executed once.
 
 mod broadcasts;
 pub mod frame;
@@ -299,7 +300,7 @@ impl Ingress {
     pub(crate) fn round(&mut self) -> bool {
         self.now = clock::now();
         let skipped = self.flights.take_skipped();
-        self.say_of(skipped, IngressFrame::NotKept);
+        self.tell_not_kept(skipped);
         let mut lines = self.look();
         let fresh = &self.inlet.fresh;
         if fresh.some.swap(false, Ordering::AcqRel) {
@@ -607,26 +608,25 @@ impl Ingress {
         self.dropped += u64::from(dropped);
     }
 
-    /// The outcome of the broadcast commands is unknown: notifies their gateways. Commands that wait for room here are
-    /// sent again, too: they may be behind broadcast ones of their connections, and would be ordered before these are repeated.
+    /// The outcome of the broadcast commands is unknown. The connection of each gateway that has one, or a command that waits
+    /// for room here, is closed: also what is still in the connection is behind the lost ones, and is to come again behind them.
     pub(crate) fn lose_all(&mut self) {
-        let all = self.flights.take_all();
-        self.say_of(all, IngressFrame::Lost);
-        for gateway in &mut self.gateways {
-            for WaitingCommand { token, .. } in gateway.waiting.take_all(|_| true) {
-                gateway.end_detour(token);
-                gateway.line.say(IngressFrame::Lost(token));
+        self.flights.forget_all();
+        for at in (0..self.gateways.len()).rev() {
+            let gateway = &self.gateways[at];
+            if gateway.flights > 0 || gateway.waiting.occupancy().count > 0 {
+                self.close(at, None);
             }
         }
     }
 
-    /// None of these will be answered: tells their gateways.
-    fn say_of(&mut self, commands: Vec<BroadcastCommand>, why: fn(u64) -> IngressFrame<'static>) {
+    /// The answers to these are not kept: tells their gateways.
+    fn tell_not_kept(&mut self, commands: Vec<BroadcastCommand>) {
         for BroadcastCommand { gateway, token, .. } in commands {
             if let Some(gateway) = self.gateways.iter_mut().find(|f| f.number == gateway) {
                 gateway.flights -= 1;
                 gateway.end_detour(token);
-                gateway.line.say(why(token));
+                gateway.line.say(IngressFrame::NotKept(token));
             }
         }
     }

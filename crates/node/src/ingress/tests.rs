@@ -229,20 +229,38 @@ fn a_gateway_has_a_bounded_number_of_reads_and_of_their_bytes_on_their_way() {
 }
 
 #[test]
-fn a_member_that_was_left_out_tells_whose_commands_are_lost() {
-    let mut place = GreetedIngress::new("lost");
-    place.ingress.serve(true);
+fn a_member_that_was_left_out_closes_the_connections_of_those_whose_commands_are_lost() {
+    for waits_for_room in [false, true] {
+        let mut place = GreetedIngress::new("lost");
+        place.ingress.serve(true);
+        place.say(IngressFrame::Command(7, DST, b"one"));
+        assert!(place.take(1).is_some() && place.hears(IngressFrame::Serves(true)));
+        // The next one is not to be ordered before the first one is sent again, wherever it is.
+        if !waits_for_room {
+            place.ingress.serve(false);
+            assert!(place.hears(IngressFrame::Serves(false)));
+        }
+        place.say(IngressFrame::Command(8, DST, b"two"));
+        assert!(place.take(0).is_none());
+        place.ingress.lose_all();
+        place.ingress.serve(true);
+        assert!(place.take(1).is_none(), "{waits_for_room}");
+        place.ingress.answer(100, Outcome::Executed, b"late");
+        place.ingress.round();
+        assert!(place.take(1).is_none() && place.gateway.fill().is_err(), "{waits_for_room}");
+        assert_eq!((place.ingress.open_commands(), place.ingress.dropped()), (0, 0));
+    }
+}
+
+#[test]
+fn a_gateway_that_lost_nothing_keeps_its_connection() {
+    let mut place = GreetedIngress::new("lost-nothing");
     place.say(IngressFrame::Command(7, DST, b"one"));
-    assert!(place.take(1).is_some() && place.hears(IngressFrame::Serves(true)));
-    // The next one waits for room, and is not to be ordered before the first one is sent again.
-    place.say(IngressFrame::Command(8, DST, b"two"));
-    assert!(place.take(0).is_none());
+    assert!(place.take(1).is_none() && place.hears(IngressFrame::Serves(false)));
     place.ingress.lose_all();
-    assert!(place.hears(IngressFrame::Lost(7)) && place.hears(IngressFrame::Lost(8)));
-    assert!(place.take(1).is_none());
-    place.ingress.answer(100, Outcome::Executed, b"late");
-    place.ingress.round();
-    assert!(!place.gateway.fill().unwrap());
+    place.ingress.serve(true);
+    assert!(place.hears(IngressFrame::Serves(true)));
+    assert_eq!(place.take(1), Some((100, b"one".to_vec())));
 }
 
 #[test]
