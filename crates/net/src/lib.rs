@@ -56,7 +56,7 @@ pub mod wire;
 pub use carrier::{BoundPorts, Carrier, park_all};
 pub use error::{LinkFailure, NetDiagnostic, NetError};
 pub use events::NetCounts;
-pub use host_network::host_network;
+pub use host_network::{crowded_host, host_network};
 pub use liveness::LivenessProbe;
 pub use options::{Interface, NetOptions, PeerConfig};
 pub use peer_identity::{PeerClaim, PeerIdentity};

@@ -18,13 +18,14 @@ use crate::node_address::{ClusterKey, ControlStream, NodeAddress};
 use crate::overlay_changes::{OverlayRequester, OverlayStatus};
 use crate::resources::{LogStatus, ResourceStatus, Resources};
 use crate::state_stream::StateStreams;
+use amcast_net::{crowded_host, host_network};
 use amcast_smr::application::{GroupFigures, WakeHandle};
 use amcast_smr::recovery::WantedState;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::fs::Permissions;
 use std::io::{self, BufReader, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -47,7 +48,7 @@ const CONNECTIONS_MAX: usize = 64;
 /// The longest request line, in bytes.
 pub(crate) const LINE_BYTES_MAX: usize = 4096;
 
-/// Connections from other hosts that have proved nothing yet, at most: the oldest makes room.
+/// Connections from other hosts that have proved nothing yet, at most: the oldest of the host that has most makes room.
 const STRANGERS_MAX: usize = 64;
 
 /// A node as its status page says.
@@ -254,10 +255,10 @@ pub(crate) fn serve(
     if let Some((listener, key)) = far {
         let loops = loops.clone();
         let strangers = Arc::new(HandshakingPeers { key, waiting: Mutex::default() });
-        let accept = move || listener.accept().map(|(stream, _)| ControlStream::Tcp(stream));
+        let accept = move || listener.accept().map(from_host);
         take(accept, LoopHandle { strangers: Some(strangers), ..loops })?;
     }
-    take(move || listener.accept().map(|(stream, _)| ControlStream::Unix(stream)), loops)?;
+    take(move || listener.accept().map(|(stream, _)| (ControlStream::Unix(stream), None)), loops)?;
     Ok((requests, mover))
 }
 
@@ -277,36 +278,51 @@ struct LoopHandle {
 /// Connections from other hosts that have proved nothing yet.
 struct HandshakingPeers {
     key: ClusterKey,
-    /// From the oldest on, each with a number of its own: that one makes room when there are too many.
-    waiting: Mutex<VecDeque<(u64, Arc<ControlStream>)>>,
+    /// From the oldest on.
+    waiting: Mutex<VecDeque<HandshakingPeer>>,
+}
+
+/// One of them.
+struct HandshakingPeer {
+    /// It has no other one's.
+    number: u64,
+    host: IpAddr,
+    stream: Arc<ControlStream>,
 }
 
 impl HandshakingPeers {
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<(u64, Arc<ControlStream>)>> {
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<HandshakingPeer>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes one in as long as it has proved nothing; the oldest goes where there are as many as there may be.
-    fn enter(&self, stream: &Arc<ControlStream>) -> u64 {
+    /// Takes one in as long as it has proved nothing. Where there are as many as there may be the oldest goes of the host that
+    /// has most: a stranger that dials without end ends its own connections, and not those of nodes.
+    fn enter(&self, stream: &Arc<ControlStream>, host: IpAddr) -> u64 {
         let mut waiting = self.waiting();
-        if waiting.len() >= STRANGERS_MAX
-            && let Some((_, oldest)) = waiting.pop_front()
-        {
-            oldest.end();
+        if waiting.len() >= STRANGERS_MAX {
+            let crowded = crowded_host(waiting.iter().map(|peer| peer.host), host);
+            let is_of = |peer: &HandshakingPeer| crowded.is_none_or(|crowded| peer.host == crowded);
+            let oldest = waiting.iter().position(is_of).and_then(|at| waiting.remove(at));
+            oldest.into_iter().for_each(|peer| peer.stream.end());
         }
-        let number = waiting.back().map_or(0, |(last, _)| last + 1);
-        waiting.push_back((number, Arc::clone(stream)));
+        let number = waiting.back().map_or(0, |last| last.number + 1);
+        waiting.push_back(HandshakingPeer { number, host, stream: Arc::clone(stream) });
         number
     }
 
     fn leave(&self, number: u64) {
-        self.waiting().retain(|(other, _)| *other != number);
+        self.waiting().retain(|peer| peer.number != number);
     }
+}
+
+/// A connection from another host, and which host that is.
+fn from_host((stream, at): (TcpStream, SocketAddr)) -> (ControlStream, Option<IpAddr>) {
+    (ControlStream::Tcp(stream), Some(host_network(at.ip())))
 }
 
 /// Takes connections, for as long as the process lives. Each listener has places of its own.
 fn take(
-    mut accept: impl FnMut() -> io::Result<ControlStream> + Send + 'static,
+    mut accept: impl FnMut() -> io::Result<(ControlStream, Option<IpAddr>)> + Send + 'static,
     of: LoopHandle,
 ) -> io::Result<()> {
     let open = Arc::new(AtomicUsize::new(0));
@@ -314,7 +330,9 @@ fn take(
     let serve = move || {
         loop {
             match accept() {
-                Ok(stream) => begin(Arc::new(stream), of.clone(), Arc::clone(&open)),
+                Ok((stream, host)) => {
+                    begin((Arc::new(stream), host), of.clone(), Arc::clone(&open));
+                }
                 Err(e) => {
                     failures.warn(|| format!("the control socket takes no connection: {e}"));
                     // Where there are no descriptors left there may be again.
@@ -326,9 +344,14 @@ fn take(
     thread::Builder::new().name("control".to_string()).spawn(serve).map(drop)
 }
 
-/// Serves one connection, in a thread of its own.
-fn begin(stream: Arc<ControlStream>, of: LoopHandle, open: Arc<AtomicUsize>) {
-    let number = of.strangers.as_ref().map(|strangers| strangers.enter(&stream));
+/// Serves one connection, of this host if it is of another one, in a thread of its own.
+fn begin(
+    (stream, host): (Arc<ControlStream>, Option<IpAddr>),
+    of: LoopHandle,
+    open: Arc<AtomicUsize>,
+) {
+    let strangers = of.strangers.as_ref().zip(host);
+    let number = strangers.map(|(strangers, host)| strangers.enter(&stream, host));
     let talk = move || {
         let is_let_in = match (&of.strangers, number) {
             (Some(strangers), Some(number)) => {
@@ -517,6 +540,28 @@ mod tests {
     }
 
     #[test]
+    fn a_stranger_that_dials_without_end_ends_its_own_connections() {
+        let _limit = amcast_test_policy::time_limit();
+        let strangers = HandshakingPeers { key: ClusterKey::default(), waiting: Mutex::default() };
+        let mut held = Vec::new();
+        let mut dial = |host: u8| {
+            let (theirs, ours) = std::os::unix::net::UnixStream::pair().unwrap();
+            theirs.set_nonblocking(true).unwrap();
+            held.push(theirs);
+            strangers.enter(&Arc::new(ControlStream::Unix(ours)), [10, 0, 0, host].into());
+            held.len() - 1
+        };
+        let node = dial(1);
+        let flood: Vec<usize> = (0..500).map(|_| dial(2)).collect();
+        let other = dial(3);
+        // Where there is nothing to read the connection is open.
+        let is_open = |at: usize| (&held[at]).read(&mut [0]).is_err();
+        assert!(is_open(node) && is_open(other), "another host ends them");
+        assert_eq!(flood.iter().filter(|at| is_open(**at)).count(), STRANGERS_MAX - 2);
+        assert_eq!(strangers.waiting().len(), STRANGERS_MAX);
+    }
+
+    #[test]
     fn who_comes_from_another_host_must_know_the_cluster() {
         let _limit = amcast_test_policy::time_limit();
         let (to, requests) = sync_channel(1);
@@ -532,7 +577,7 @@ mod tests {
         let streams = Arc::default();
         let overlays = OverlayRequester::default();
         let of = LoopHandle { to, wake: Arc::new(|| {}), resources, overlays, streams, strangers };
-        take(move || listener.accept().map(|(stream, _)| ControlStream::Tcp(stream)), of).unwrap();
+        take(move || listener.accept().map(from_host), of).unwrap();
         let far = |key| NodeAddress::Address(at, key, "/nowhere/n0.sock".into());
         // The number, which travels in clear, is not enough.
         for wrong in [key(8, b's'), key(7, b't'), ClusterKey { id: 7, ..ClusterKey::default() }] {
@@ -565,7 +610,7 @@ mod tests {
         let streams = Arc::default();
         let overlays = OverlayRequester::default();
         let of = LoopHandle { to, wake: Arc::new(|| {}), resources, overlays, streams, strangers };
-        take(move || listener.accept().map(|(stream, _)| ControlStream::Tcp(stream)), of).unwrap();
+        take(move || listener.accept().map(from_host), of).unwrap();
         let silent: Vec<_> =
             (0..3 * STRANGERS_MAX).map(|_| std::net::TcpStream::connect(at).unwrap()).collect();
         let known = NodeAddress::Address(at, ClusterKey::default(), "/nowhere/n0.sock".into());

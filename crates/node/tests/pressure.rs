@@ -7,9 +7,9 @@ use amcast_node::gateway::{
     Backend, BackendAnswers, BackendBusy, CommandFailure, LocalBackend, OnBackendAnswer,
 };
 use std::io::{BufReader, Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use support::{
     ask, bounded, bytes_until_cut_off, config, connect, done, is_cut_off, line, local, rest, serve,
@@ -478,6 +478,73 @@ fn commands_that_the_gateway_runs_itself_leave_other_connections_their_turns() {
     }
 }
 
+/// So many calls of the command are counted.
+fn calls(stats: &mut BufReader<TcpStream>, command: &str) -> usize {
+    stats.get_mut().write_all(b"INFO commandstats\r\n").unwrap();
+    let mut text = vec![0; line(stats)[1..].parse::<usize>().unwrap() + 2];
+    stats.read_exact(&mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    let calls = text.split(&format!("cmdstat_{command}:calls=")).nth(1).unwrap_or("0,");
+    calls.split(',').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn transactions_of_commands_that_the_gateway_runs_leave_other_connections_their_turns() {
+    let _limit = amcast_test_policy::time_limit();
+    const TRANSACTIONS: usize = 12;
+    let gateway = local(config());
+    let mut other = BufReader::new(connect(&gateway));
+    let mut stream = connect(&gateway);
+    // None of them has an answer, and one read takes them all from the socket.
+    let transaction = format!("MULTI\n{}EXEC\n", "INFO\n".repeat(1000));
+    stream.write_all(b"CLIENT REPLY OFF\n").unwrap();
+    stream.write_all(transaction.repeat(TRANSACTIONS).as_bytes()).unwrap();
+    let mut between = std::collections::BTreeSet::new();
+    loop {
+        match calls(&mut other, "exec") {
+            TRANSACTIONS => break,
+            0 => {}
+            executed => _ = between.insert(executed),
+        }
+    }
+    assert!(between.len() > TRANSACTIONS / 2, "others were served between {between:?} of them");
+}
+
+#[test]
+fn a_connection_gives_back_the_room_for_the_answers_of_a_long_pipeline() {
+    let _limit = amcast_test_policy::time_limit();
+    const COMMANDS: usize = 20_000;
+    let mut many = config();
+    many.open_max = 800;
+    let gateway = local(many);
+    let mut client = BufReader::new(connect(&gateway));
+    client.get_mut().write_all(b"CLIENT SETNAME long\r\n").unwrap();
+    assert_eq!(line(&mut client), "+OK");
+    // Each is a message of its own, and so is its answer: such commands are not batched.
+    let all = "MSETNX a 1\r\n".repeat(COMMANDS);
+    let mut sends = client.get_ref().try_clone().unwrap();
+    let sender = std::thread::spawn(move || sends.write_all(all.as_bytes()).unwrap());
+    (0..COMMANDS).for_each(|n| assert_eq!(line(&mut client), format!(":{}", usize::from(n == 0))));
+    sender.join().unwrap();
+    let mut other = BufReader::new(connect(&gateway));
+    let mut list = || {
+        other.get_mut().write_all(b"CLIENT LIST\r\n").unwrap();
+        let mut text = vec![0; line(&mut other)[1..].parse::<usize>().unwrap() + 2];
+        other.read_exact(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let of = text.lines().find(|line| line.contains("name=long")).unwrap().to_string();
+        of.split("tot-mem=").nth(1).unwrap().split(' ').next().unwrap().parse::<usize>().unwrap()
+    };
+    let until = Instant::now() + Duration::from_secs(5);
+    let mut held = list();
+    // What it keeps of other things is not half of the room for so many answers besides.
+    while held > 60_000 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+        held = list();
+    }
+    assert!(held <= 60_000, "{held} bytes stay with an idle connection");
+}
+
 #[test]
 fn thousands_of_idle_connections_do_not_keep_others_from_being_served() {
     let _limit = amcast_test_policy::time_limit();
@@ -502,6 +569,70 @@ fn thousands_of_idle_connections_do_not_keep_others_from_being_served() {
     for c in [&idle[0], &idle[idle_count / 2], &idle[idle_count - 1]] {
         assert_eq!(ask(c, "PING"), "+PONG");
     }
+}
+
+/// Executes one command only once it may, and keeps its thread until then.
+struct Halting {
+    local: LocalBackend,
+    /// Whether that one has begun, and whether it may end.
+    halts: Mutex<[bool; 2]>,
+    changed: Condvar,
+}
+
+impl Halting {
+    /// Sets one of the two.
+    fn set(&self, which: usize) {
+        self.halts.lock().unwrap()[which] = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits for one of the two.
+    fn wait(&self, which: usize) {
+        drop(self.changed.wait_while(self.halts.lock().unwrap(), |halts| !halts[which]).unwrap());
+    }
+}
+
+impl Backend for Halting {
+    fn ask(&self, _: GroupSet, _: &mut Vec<u8>, _: OnBackendAnswer) -> Result<(), CommandFailure> {
+        unreachable!("the Redis gateway has tokens");
+    }
+
+    fn start(&self, answers: Arc<dyn BackendAnswers>) {
+        self.local.start(answers);
+    }
+
+    fn submit(&self, dst: GroupSet, command: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy> {
+        if command.ends_with(b"halt") {
+            self.set(0);
+            self.wait(1);
+        }
+        self.local.submit(dst, command, token)
+    }
+}
+
+#[test]
+fn a_flood_of_connections_leaves_those_that_are_served_their_turns() {
+    let _limit = amcast_test_policy::time_limit();
+    const FLOOD: usize = 400;
+    let local = LocalBackend::new(1, 1);
+    let backend = Arc::new(Halting { local, halts: Mutex::default(), changed: Condvar::new() });
+    let gateway = serve(config(), backend.clone(), 2 * FLOOD);
+    let (mut halts, mut other) = (connect(&gateway), connect(&gateway));
+    assert_eq!(ask(&other, "PING"), "+PONG");
+    halts.write_all(b"SET a halt\r\n").unwrap();
+    backend.wait(0);
+    // All of them, and then a command, come while the thread does nothing else.
+    let _flood: Vec<_> = (0..FLOOD).map(|_| connect(&gateway)).collect();
+    other.write_all(b"INFO clients\r\n").unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    backend.set(1);
+    let mut other = BufReader::new(other);
+    let mut text = vec![0; line(&mut other)[1..].parse::<usize>().unwrap() + 2];
+    other.read_exact(&mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    let connected = text.split("connected_clients:").nth(1).unwrap();
+    let connected: usize = connected.split('\r').next().unwrap().parse().unwrap();
+    assert!(connected < 64, "it is served behind {connected} connections");
 }
 
 /// Fails on one command.

@@ -717,3 +717,16 @@ fn commands_of_a_batch_are_silent_and_answer_in_a_version_each_for_itself() {
     // Of the third version, in which nothing is `_`.
     assert_eq!([line(&mut client), line(&mut client), line(&mut client)], ["_", "+OK", "_"]);
 }
+
+#[test]
+fn a_transaction_of_the_gateways_own_commands_is_silent_too() {
+    let _limit = amcast_test_policy::time_limit();
+    let gateway = local(None);
+    let mut client = connect(&gateway);
+    let sent = "CLIENT REPLY OFF\r\nMULTI\r\nPING\r\nECHO a\r\nEXEC\r\nCLIENT REPLY ON\r\n\
+                MULTI\r\nPING\r\nCLIENT REPLY SKIP\r\nEXEC\r\nPING\r\n";
+    client.get_mut().write_all(sent.as_bytes()).unwrap();
+    let lines: Vec<String> = (0..6).map(|_| line(&mut client)).collect();
+    assert_eq!(lines[..4], ["+OK", "+OK", "+QUEUED", "+QUEUED"]);
+    assert!(lines[4].starts_with('*') && lines[5] == "+PONG", "{lines:?}");
+}

@@ -8,7 +8,7 @@ use super::link::{self, PartialRead};
 use super::{Streams, say};
 use crate::error::NetDiagnostic;
 use crate::events::CarrierEvents;
-use crate::host_network::host_network;
+use crate::host_network::{crowded_host, host_network};
 use crate::peer_identity::PeerClaim;
 use crate::poller::{EventFlags, PollToken};
 use crate::secret::{Nonce, Purpose, nonce};
@@ -21,7 +21,6 @@ use crate::wire::{
 use amcast_core::Pid;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -95,14 +94,9 @@ impl InboundHandshakes {
         }
         let all = || (0..).zip(&self.places).filter_map(|(i, place)| Some((i, place.as_ref()?)));
         let newcomer = host_network(address.ip());
-        let mut counts = BTreeMap::from([(newcomer, 1)]);
-        all().for_each(|(_, handshake)| *counts.entry(handshake.host()).or_insert(0) += 1);
-        let most = counts.into_iter().max_by_key(|(host, count)| (*count, *host == newcomer));
-        let host = most.map(|(host, _)| host);
-        // Where each host has one, any host's: the newcomer's own is not there yet.
-        let any = !all().any(|(_, handshake)| Some(handshake.host()) == host);
+        let crowded = crowded_host(all().map(|(_, handshake)| handshake.host()), newcomer);
         all()
-            .filter(|(_, handshake)| any || Some(handshake.host()) == host)
+            .filter(|(_, handshake)| crowded.is_none_or(|host| handshake.host() == host))
             .min_by_key(|(_, handshake)| (!handshake.is_silent(), handshake.until))
             .map_or(0, |(index, _)| index)
     }

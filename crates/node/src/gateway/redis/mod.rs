@@ -76,6 +76,9 @@ const PART_BYTES: usize = 256 << 10;
 /// own limit, often 4096, holds too.
 const BACKLOG: i32 = 4096;
 
+/// Connections that a thread accepts before its clients have their turn.
+const ACCEPTS_MAX: usize = 16;
+
 /// How a gateway serves.
 #[derive(Clone, Debug)]
 pub struct RedisGatewayConfig {
@@ -259,7 +262,14 @@ async fn accept<B: Backend>(
 ) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     let stats = shared.server.stats.of_thread();
+    let mut taken = 0;
     loop {
+        // Those who dial without end would else keep the clients of this thread waiting.
+        taken += 1;
+        if taken > ACCEPTS_MAX {
+            taken = 1;
+            tokio::task::yield_now().await;
+        }
         let accepted = tokio::select! {
             _ = stage.wait_for(|stage| *stage != ShutdownStage::Serves) => return,
             accepted = listener.accept() => accepted,

@@ -13,7 +13,7 @@
 use crate::gateway::login_turns::{LoginPace, LoginPermit, LoginTurn, LoginTurns, TooManyLogins};
 use amcast_kv::client::{ClientInfo, lock};
 use amcast_net::host_network;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -52,7 +52,23 @@ const UNITS_PER_SECOND: usize = 2048;
 /// The connections of a gateway.
 pub(super) struct UnauthenticatedClients {
     most: usize,
-    all: Mutex<BTreeMap<u64, StrangerPlace>>,
+    places: Mutex<StrangerPlaces>,
+}
+
+/// The places that are taken. What the hosts have is counted as they come and go: to count it for each that comes would take
+/// a flood of them as much of the thread that serves all clients as they like.
+#[derive(Default)]
+struct StrangerPlaces {
+    all: BTreeMap<u64, StrangerPlace>,
+    hosts: BTreeMap<IpAddr, HostPlaces>,
+}
+
+/// The places of a host.
+#[derive(Default)]
+struct HostPlaces {
+    ids: BTreeSet<u64>,
+    /// How many of them are of a host that is known.
+    known: usize,
 }
 
 /// The place of a connection.
@@ -68,7 +84,7 @@ struct StrangerPlace {
 impl UnauthenticatedClients {
     /// None yet, of a gateway that serves so many connections.
     pub(super) fn of(clients_max: usize) -> Self {
-        Self { most: STRANGERS_MAX.min(clients_max / 2).max(1), all: Mutex::default() }
+        Self { most: STRANGERS_MAX.min(clients_max / 2).max(1), places: Mutex::default() }
     }
 
     /// How many there may be at a time.
@@ -79,41 +95,40 @@ impl UnauthenticatedClients {
     /// Notes a connection, and whether its host is [known](LoginTurns::knows). The one that was closed for it, if there
     /// were too many; it may be this one.
     pub(super) fn enter(&self, info: Arc<ClientInfo>, is_known: bool) -> Option<Arc<ClientInfo>> {
-        let mut all = lock(&self.all);
-        let is_full = all.len() >= self.most;
+        let mut places = lock(&self.places);
+        let is_full = places.all.len() >= self.most;
         let (id, host) = (info.id, host(&info));
-        all.insert(id, StrangerPlace { info, host, is_known, waits: false });
-        let closed = is_full.then(|| place_to_give_up(&all, (id, host), self.most));
-        let closed = closed.and_then(|id| all.remove(&id));
-        drop(all);
+        places.insert(id, StrangerPlace { info, host, is_known, waits: false });
+        let closed = is_full.then(|| places.to_give_up((id, host), self.most));
+        let closed = closed.and_then(|id| places.remove(id));
+        drop(places);
         closed.map(|place| place.info).inspect(|info| info.kill())
     }
 
     /// A connection waits for its turn to give the password, or does not any more.
     pub(super) fn set_waiting(&self, id: u64, waits: bool) {
-        if let Some(place) = lock(&self.all).get_mut(&id) {
+        if let Some(place) = lock(&self.places).all.get_mut(&id) {
             place.waits = waits;
         }
     }
 
     /// How long a connection rests after a round: a second, or more where there are many.
     pub(super) fn rest(&self) -> Duration {
-        let all = lock(&self.all).len();
+        let all = lock(&self.places).all.len();
         let ms = 1000 * ROUND_UNITS * all / UNITS_PER_SECOND;
         Duration::from_millis(ms.max(1000) as u64)
     }
 
     /// Its client gave the password.
     pub(super) fn let_in(&self, info: &ClientInfo) {
-        let mut all = lock(&self.all);
-        all.remove(&info.id);
-        let host = host(info);
-        all.values_mut().for_each(|place| place.is_known |= place.host == host);
+        let mut places = lock(&self.places);
+        places.remove(info.id);
+        places.know(host(info));
     }
 
     /// It ended.
     pub(super) fn leave(&self, id: u64) {
-        lock(&self.all).remove(&id);
+        lock(&self.places).remove(id);
     }
 }
 
@@ -122,41 +137,86 @@ pub(super) fn host(info: &ClientInfo) -> IpAddr {
     host_network(info.peer.ip())
 }
 
-/// Of the host that has most connections the one that has been idle for longest; where all hosts have one, that of all of
-/// them. If all of these wait for their turn it is the one that came last, which is `entering` if that is one of them: the
-/// others come first. Known hosts with no more than an eighth of the `most` places are passed over, as long as all of them
-/// together have no more than half.
-fn place_to_give_up(
-    all: &BTreeMap<u64, StrangerPlace>,
-    entering: (u64, IpAddr),
-    most: usize,
-) -> u64 {
-    let mut counts = BTreeMap::<IpAddr, usize>::new();
-    all.values().for_each(|place| *counts.entry(place.host).or_default() += 1);
-    let has_few = |place: &StrangerPlace| counts[&place.host] <= most / 8;
-    let exempt = all.values().filter(|place| place.is_known && has_few(place)).count();
-    let is_exempt = |place: &StrangerPlace| place.is_known && has_few(place) && exempt <= most / 2;
-    // By how much it may be given up: for its host's number of connections, unless that is known and has few.
-    let rank = |place: &StrangerPlace| {
-        let count = counts[&place.host];
-        (!is_exempt(place), count, place.host == entering.1)
-    };
-    let Some((first, host)) = all.values().map(|place| (rank(place), place.host)).max() else {
-        return entering.0;
-    };
-    let is_candidate = |(id, place): &(&u64, &StrangerPlace)| {
-        **id != entering.0
-            && match first.1 {
-                1 => !first.0 || !is_exempt(place),
-                _ => place.host == host,
+impl StrangerPlaces {
+    fn insert(&mut self, id: u64, place: StrangerPlace) {
+        self.remove(id);
+        let of_host = self.hosts.entry(place.host).or_default();
+        of_host.ids.insert(id);
+        of_host.known += usize::from(place.is_known);
+        self.all.insert(id, place);
+    }
+
+    fn remove(&mut self, id: u64) -> Option<StrangerPlace> {
+        let place = self.all.remove(&id)?;
+        let of_host = self.hosts.get_mut(&place.host)?;
+        of_host.ids.remove(&id);
+        of_host.known -= usize::from(place.is_known);
+        if of_host.ids.is_empty() {
+            self.hosts.remove(&place.host);
+        }
+        Some(place)
+    }
+
+    /// A client of this host has given the right password.
+    fn know(&mut self, host: IpAddr) {
+        let Self { all, hosts } = self;
+        let Some(of_host) = hosts.get_mut(&host) else { return };
+        of_host.known = of_host.ids.len();
+        for id in &of_host.ids {
+            all.get_mut(id).into_iter().for_each(|place| place.is_known = true);
+        }
+    }
+
+    /// Of the host that has most connections the one that has been idle for longest; where all hosts have one, that of all of
+    /// them. If all of these wait for their turn it is the one that came last, which is `entering` if that is one of them:
+    /// the others come first. Known hosts with no more than an eighth of the `most` places are passed over, as long as all of
+    /// them together have no more than half.
+    fn to_give_up(&self, entering: (u64, IpAddr), most: usize) -> u64 {
+        let has_few = |of_host: &HostPlaces| of_host.ids.len() <= most / 8;
+        let few = self.hosts.values().filter(|of_host| has_few(of_host));
+        let passes_over = few.map(|of_host| of_host.known).sum::<usize>() <= most / 2;
+        // By how much it may be given up: for its number of connections, unless all are known and few.
+        let rank = |(host, of_host): (&IpAddr, &HostPlaces)| {
+            let count = of_host.ids.len();
+            let is_exempt = passes_over && has_few(of_host) && of_host.known == count;
+            (!is_exempt, count, *host == entering.1, *host)
+        };
+        let Some((is_given_up, count, is_entering, host)) = self.hosts.iter().map(rank).max()
+        else {
+            return entering.0;
+        };
+        match (count, self.hosts.get(&host)) {
+            (2.., Some(of_host)) => {
+                let its = of_host.ids.iter().filter_map(|id| Some((*id, self.all.get(id)?)));
+                idlest(its, entering.0, is_entering)
             }
-    };
-    let its = || all.iter().filter(is_candidate);
-    let idle = |(id, place): &(&u64, &StrangerPlace)| (lock(&place.info.said).active_us, **id);
-    let idlest = its().filter(|(_, place)| !place.waits).min_by_key(idle);
-    let is_entering = first.2;
-    let given_up = idlest.or_else(|| its().next_back().filter(|_| !is_entering));
-    given_up.map_or(entering.0, |(id, _)| *id)
+            // Each host has one, but those that are passed over.
+            _ => {
+                let is_exempt = |place: &StrangerPlace| {
+                    passes_over
+                        && place.is_known
+                        && self.hosts.get(&place.host).is_some_and(has_few)
+                };
+                let all = self.all.iter().map(|(id, place)| (*id, place));
+                let may_be = all.filter(|(_, place)| !is_given_up || !is_exempt(place));
+                idlest(may_be, entering.0, is_entering)
+            }
+        }
+    }
+}
+
+/// Of these places, but the one that is `entering`, that which has been idle for longest. If all of them wait for their turn
+/// it is the last one, or the entering one where that is one of them.
+fn idlest<'a>(
+    places: impl Iterator<Item = (u64, &'a StrangerPlace)> + Clone,
+    entering: u64,
+    is_entering: bool,
+) -> u64 {
+    let others = || places.clone().filter(|(id, _)| *id != entering);
+    let idle = |(id, place): &(u64, &StrangerPlace)| (lock(&place.info.said).active_us, *id);
+    let idlest = others().filter(|(_, place)| !place.waits).min_by_key(idle);
+    let given_up = idlest.or_else(|| others().last().filter(|_| !is_entering));
+    given_up.map_or(entering, |(id, _)| id)
 }
 
 /// The password that a client gave in its turn.
@@ -425,5 +485,69 @@ mod tests {
         strangers.enter(client.clone(), false);
         assert!(ended(&next) && !ended(&client), "it takes the place of the last of the others");
         assert_eq!(floods.iter().filter(|info| ended(info)).count(), 1);
+    }
+
+    /// The place that is given up, found by counting all places.
+    fn counted(places: &StrangerPlaces, entering: (u64, IpAddr), most: usize) -> u64 {
+        let all = &places.all;
+        let mut counts = BTreeMap::<IpAddr, usize>::new();
+        all.values().for_each(|place| *counts.entry(place.host).or_default() += 1);
+        let has_few = |place: &StrangerPlace| counts[&place.host] <= most / 8;
+        let exempt = all.values().filter(|place| place.is_known && has_few(place)).count();
+        let is_exempt =
+            |place: &StrangerPlace| place.is_known && has_few(place) && exempt <= most / 2;
+        let rank = |place: &StrangerPlace| {
+            (!is_exempt(place), counts[&place.host], place.host == entering.1, place.host)
+        };
+        let first = all.values().map(rank).max().expect("one is entering");
+        let is_candidate = |(id, place): &(&u64, &StrangerPlace)| {
+            let is_of = match first.1 {
+                1 => !first.0 || !is_exempt(place),
+                _ => place.host == first.3,
+            };
+            **id != entering.0 && is_of
+        };
+        let its = || all.iter().filter(is_candidate);
+        let idle = |(id, place): &(&u64, &StrangerPlace)| (lock(&place.info.said).active_us, **id);
+        let idlest = its().filter(|(_, place)| !place.waits).min_by_key(idle);
+        let given_up = idlest.or_else(|| its().next_back().filter(|_| !first.2));
+        given_up.map_or(entering.0, |(id, _)| *id)
+    }
+
+    #[test]
+    fn the_place_that_is_given_up_is_the_one_that_counting_all_finds() {
+        let mut rng = amcast_core::rng::Rng::new(5);
+        for round in 0..300 {
+            let most = 1 + rng.below(24) as usize;
+            let hosts = 1 + rng.below(30);
+            let strangers = UnauthenticatedClients::of(2 * most);
+            for id in 0..120 {
+                let host = format!("10.0.0.{}", rng.below(hosts));
+                let info = info(id, &host);
+                lock(&info.said).active_us = rng.below(40);
+                let is_known = rng.chance(300_000);
+                let mut places = lock(&strangers.places);
+                let is_full = places.all.len() >= most;
+                let place = StrangerPlace {
+                    info: info.clone(),
+                    host: super::host(&info),
+                    is_known,
+                    waits: false,
+                };
+                places.insert(id, place);
+                let entering = (id, super::host(&info));
+                let expected = is_full.then(|| counted(&places, entering, most));
+                places.remove(id);
+                drop(places);
+                let closed = strangers.enter(info.clone(), is_known).map(|info| info.id);
+                assert_eq!(closed, expected, "round {round}, {id}");
+                match rng.below(6) {
+                    0 => strangers.leave(rng.below(id + 1)),
+                    1 => strangers.let_in(&info),
+                    2 | 3 => strangers.set_waiting(rng.below(id + 1), true),
+                    _ => {}
+                }
+            }
+        }
     }
 }
