@@ -68,6 +68,19 @@ impl ProcessName {
         self.locked.metadata()
     }
 
+    /// Begins the next life. The first one under the name has any number of the lower half of all: one whose file was lost
+    /// hardly has a number again that another one had before.
+    ///
+    /// # Errors
+    /// When it cannot be written, or the system draws no number.
+    pub(crate) fn begin_anywhere(self) -> io::Result<IncarnationLock> {
+        let first = match self.is_lived_under() {
+            true => 0,
+            false => (draw()? % u64::from(LIVES_MAX / 2)) as u32,
+        };
+        self.begin(first)
+    }
+
     /// Begins the next life, whose number is `first` at the least. It is on the disk before this returns.
     ///
     /// # Errors
@@ -236,6 +249,21 @@ impl SharedIncarnation {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_count_of_lives_that_was_lost_hardly_begins_with_a_life_that_was_lived() {
+        let dir = std::env::temp_dir().join(format!("amcast-anywhere-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("c0.life");
+        let begin =
+            || ProcessName::take(&path).unwrap().unwrap().begin_anywhere().unwrap().number();
+        let lives = [begin(), begin(), begin()];
+        assert_eq!(lives, [lives[0], lives[0] + 1, lives[0] + 2]);
+        std::fs::remove_file(&path).unwrap();
+        let again = [begin(), begin(), begin()];
+        assert!(!again.iter().any(|life| lives.contains(life)), "{lives:?}, {again:?}");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 
     #[test]
     fn lives_are_counted_and_lived_one_at_a_time() {

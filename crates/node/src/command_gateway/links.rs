@@ -11,7 +11,7 @@ use super::client_transport::{
 };
 use super::numbers::CommandNumbers;
 use super::{GatewayError, GatewayOptions, OwnNode};
-use crate::incarnation::IncarnationLock;
+use crate::incarnation::{IncarnationLock, ProcessName};
 use crate::ingress::frame::{IngressFrame, VERSION};
 use crate::ingress::line::IngressLine;
 use crate::ingress::{ANSWER_FRAME_MAX, FLIGHT_BYTES_MAX, FLIGHT_MAX, IngressInlet};
@@ -70,6 +70,10 @@ struct NodeLink {
 pub(super) struct NodeLinks {
     links: Vec<NodeLink>,
     own: Option<usize>,
+    /// The own node, if there is one, has taken commands. Before that no other node of its directory is given any: the own one may
+    /// have lost the file that counts its lives, and then it has the number of an earlier life. So have the sessions of this
+    /// gateway, and to their commands the nodes would give the answers of that life. No majority takes such a node in.
+    is_admitted: bool,
     /// The node that receives commands.
     current: Option<usize>,
     alarm: LoopWaker,
@@ -103,6 +107,7 @@ impl NodeLinks {
         Ok(Self {
             links: (0..config.cluster().replicas()).map(link).collect(),
             own: own.as_ref().map(|own| own.rank),
+            is_admitted: own.is_none(),
             current: None,
             alarm: LoopWaker::new().map_err(GatewayError::Io)?,
             ready: ReadinessSet::new().map_err(GatewayError::Io)?,
@@ -136,6 +141,10 @@ impl NodeLinks {
     /// Chooses the node that receives commands from here on. Commands on their way to another are
     /// lost, if that one cannot be waited for.
     fn choose(&mut self, now: Time, tell: OnCommandOutcome<'_>) {
+        self.is_admitted |= self.own.is_some_and(|own| self.links[own].takes());
+        if !self.is_admitted {
+            return;
+        }
         let silent = self.current.filter(|&at| self.links[at].is_silent(now));
         let takes = |at: &usize| self.links[*at].takes() && silent != Some(*at);
         let at = self.own.filter(takes).or_else(|| self.current.filter(takes));
@@ -175,10 +184,9 @@ fn payload_max(entry: &dyn Entry, config: &Config) -> Result<usize, GatewayError
 /// A number that no gateway in `dir` has, above those that nodes have.
 fn free_place(dir: &Path) -> io::Result<(u32, IncarnationLock)> {
     for n in 0..PLACES {
-        if let Some(life) =
-            IncarnationLock::begin(&dir.join(crate::cluster_dir::gateway_life_name(n)), 0)?
-        {
-            return Ok(((REPLICAS_MAX + n) as u32, life));
+        let path = dir.join(crate::cluster_dir::gateway_life_name(n));
+        if let Some(name) = ProcessName::take(&path)? {
+            return Ok(((REPLICAS_MAX + n) as u32, name.begin_anywhere()?));
         }
     }
     Err(io::Error::other(format!("{PLACES} gateways and clients run in {}", dir.display())))
@@ -437,9 +445,19 @@ mod tests {
 
     impl LinkTestNodes {
         fn new(name: &str, own: Option<usize>) -> Self {
+            Self::begin(name, own, &[])
+        }
+
+        /// With some nodes that do not serve.
+        fn begin(name: &str, own: Option<usize>, idle: &[usize]) -> Self {
             let dir = std::env::temp_dir().join(format!("amcast-{name}-{}", std::process::id()));
             std::fs::create_dir_all(&dir).unwrap();
-            let nodes: Vec<_> = (0..3).map(|rank| Some(node(&dir, rank))).collect();
+            let mut nodes: Vec<_> = (0..3).map(|rank| Some(node(&dir, rank))).collect();
+            nodes
+                .iter_mut()
+                .enumerate()
+                .filter(|(rank, _)| idle.contains(rank))
+                .for_each(|(_, node)| node.iter_mut().for_each(|node| node.serve(false)));
             let link = |rank: usize| match &nodes[rank] {
                 Some(node) if own == Some(rank) => NodeLink::to(LinkTarget::Own(node.inlet())),
                 _ => NodeLink::to(LinkTarget::Socket(
@@ -449,6 +467,7 @@ mod tests {
             let links = NodeLinks {
                 links: (0..3).map(link).collect(),
                 own,
+                is_admitted: own.is_none(),
                 current: None,
                 alarm: LoopWaker::new().unwrap(),
                 ready: ReadinessSet::new().unwrap(),
@@ -592,6 +611,23 @@ mod tests {
         assert_eq!(place.told(), [(11, Some(b"+1".to_vec()))]);
         place.send(12);
         assert!(place.take(1).is_some());
+    }
+
+    #[test]
+    fn before_the_own_member_is_taken_in_no_other_one_is_given_commands() {
+        let mut place = LinkTestNodes::begin("links-own-first", Some(1), &[1]);
+        place.rounds();
+        assert_eq!(place.links.room(GroupSet::EMPTY, 1), 0, "the own one is not taken in");
+        place.nodes[1].as_mut().unwrap().serve(true);
+        place.rounds();
+        place.send(10);
+        assert!(place.take(1).is_some());
+        // From then on others are.
+        place.nodes[1].as_mut().unwrap().serve(false);
+        place.rounds();
+        assert_eq!(place.told(), [(10, None)]);
+        place.send(11);
+        assert!(place.take(0).is_some());
     }
 
     #[test]
