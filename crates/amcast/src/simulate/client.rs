@@ -10,7 +10,7 @@ use amcast_node::gateway::SessionWrites;
 use amcast_node::service::calls::NO_MEMORY;
 use amcast_smr::parts::{Assembly, CommandPart, KEPT};
 use amcast_smr::{Envelope, SessionWrite, Stamp};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
 
 /// How long a gateway waits for an answer before it hands the same command in at the next node.
@@ -36,11 +36,23 @@ pub(super) struct CallLines {
     pub(super) no_memory: Vec<ApartCall>,
     /// The last request of each call in the history with its whole command, by the call's message.
     pub(super) requests: BTreeMap<String, ClientRequest>,
+    /// Those of these calls that were sent as a batch there.
+    pub(super) batches: BTreeSet<String>,
 }
 
 impl CallLines {
     fn line(&mut self, args: std::fmt::Arguments<'_>) {
         writeln!(self.lines, "{args}").expect("a string takes it");
+    }
+
+    /// The whole command of the call `message` was sent as this request. Those before were refused and had no effect: by
+    /// another map a batch is sent as a transaction, or the other way round.
+    fn sent(&mut self, message: String, of: ClientRequest, is_batch: bool) {
+        match is_batch {
+            true => _ = self.batches.insert(message.clone()),
+            false => _ = self.batches.remove(&message),
+        }
+        self.requests.insert(message, of);
     }
 }
 
@@ -349,7 +361,7 @@ impl<W: Workload> SimClient<W> {
         let is_part = open.large.as_ref().is_some_and(|large| large.kept < parts(&open.call));
         if !is_part && open.apart.is_none() && !open.call.op.is_empty() {
             let of = ClientRequest { client: self.index, request: self.request };
-            lines.requests.insert(format!("{}:{}", open.name, open.number), of);
+            lines.sent(format!("{}:{}", open.name, open.number), of, open.call.is_batch);
         }
         if writes && let Some(shard) = open.call.dst.lowest() {
             let Stamp { host_ms, .. } = stamp;

@@ -152,14 +152,14 @@ impl<W: Workload + 'static> Simulation<'_, W> {
 }
 
 fn judge<W: Workload>(workload: &W, left: &RunRemains) -> Judgement {
-    let CallLines { lines, requests, apart, no_memory } = &left.calls;
+    let CallLines { lines, requests, batches, apart, no_memory } = &left.calls;
     let RunRemains { level, maxmemory, .. } = *left;
     let place = |call: &str| requests.get(call).and_then(|of| left.order.place(*of));
     let mut places: Vec<(String, u64)> =
         requests.keys().filter_map(|call| Some((call.clone(), place(call)?))).collect();
     let lines = match maxmemory {
         0 => lines.clone(),
-        _ => unanswered::with_commands_apart(lines, &mut |batch, own| {
+        _ => unanswered::with_commands_apart(lines, batches, &mut |batch, own| {
             places.extend(place(batch).map(|place| (own, place)));
         }),
     };

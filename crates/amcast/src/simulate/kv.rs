@@ -99,7 +99,7 @@ impl KvWorkload {
         let (op, _) = spoken_batch(split_epoch(&body).1, read_only).expect("whole commands");
         let words = commands.join(&";").into_iter().map(str::to_string);
         let args = std::iter::once(BATCH.to_string()).chain(words).collect();
-        Call { args, ..Call::new(first.dst, body, read_only, op) }
+        Call { args, is_batch: true, ..Call::new(first.dst, body, read_only, op) }
     }
 
     /// Commands on two keys that only read, or only write.

@@ -91,6 +91,8 @@ pub struct Call {
     pub op: String,
     /// Whether the workload judges it by itself: it is among [`SeenCalls::apart`], and not in the history.
     pub is_apart: bool,
+    /// Whether it is a batch, of whose commands a full shard refuses each by itself.
+    pub is_batch: bool,
     /// The arguments that the gateway needs to send the command again if the shards use another
     /// partition map.
     pub args: Vec<String>,
@@ -99,7 +101,7 @@ pub struct Call {
 impl Call {
     /// A call that is in the history.
     pub const fn new(dst: GroupSet, body: Vec<u8>, read_only: bool, op: String) -> Self {
-        Self { dst, body, read_only, op, is_apart: false, args: Vec::new() }
+        Self { dst, body, read_only, op, is_apart: false, is_batch: false, args: Vec::new() }
     }
 }
 
