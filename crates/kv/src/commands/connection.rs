@@ -279,7 +279,10 @@ fn client(
         (b"info", []) => reply.text(&line(&c.info)),
         (b"list", filters) => list(c, filters, reply)?,
         (b"kill", filters @ [_, ..]) => return kill(c, filters, reply),
-        (b"no-evict" | b"no-touch", [how]) if on_off(how).is_some() => reply.ok(),
+        (b"no-evict" | b"no-touch", [how]) => match on_off(how) {
+            Some(_) => reply.ok(),
+            None => return Err(RedisError::SYNTAX),
+        },
         (b"getredir", []) => reply.int(-1),
         (b"unpause", []) => reply.ok(),
         (b"trackinginfo", []) => {
@@ -531,6 +534,26 @@ mod tests {
         assert_eq!(run(&mut c, "CLIENT KILL TYPE x"), "-ERR Unknown client type 'x'\r\n");
         assert_eq!(run(&mut c, "CLIENT KILL TYPE pubsub SKIPME no"), ":0\r\n");
         assert!(!c.info.killed.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn a_wrong_number_of_arguments_is_said_of_the_subcommand() {
+        let mut c = connected();
+        for (command, name) in [
+            ("CLIENT KILL", "kill"),
+            ("CLIENT id 7", "id"),
+            ("CLIENT SetName", "setname"),
+            ("CLIENT NO-EVICT", "no-evict"),
+            ("CLIENT HELP 7", "help"),
+        ] {
+            let arity = format!("-ERR wrong number of arguments for 'client|{name}' command\r\n");
+            assert_eq!(run(&mut c, command), arity);
+        }
+        for command in ["CLIENT NO-EVICT maybe", "CLIENT REPLY maybe", "CLIENT LIST ID"] {
+            assert_eq!(run(&mut c, command), "-ERR syntax error\r\n", "{command}");
+        }
+        let unknown = "-ERR unknown subcommand 'Pause'. Try CLIENT HELP.\r\n";
+        assert_eq!(run(&mut c, "CLIENT Pause"), unknown);
     }
 
     #[test]

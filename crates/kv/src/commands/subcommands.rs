@@ -99,10 +99,14 @@ const ALL: &[(&str, &[Subcommand])] = &[
     ),
 ];
 
+/// Subcommands that Redis takes with any number of arguments at first: the error about too many of them has other words.
+const OPEN_ENDED: [(&str, &str); 2] = [("FUNCTION", "FLUSH"), ("SLOWLOG", "GET")];
+
 /// Answers `HELP`, in the form of Redis: a line for each subcommand and one for its effect.
 ///
 /// # Errors
-/// When the subcommand is another one: the command does not have it, or not with so many arguments.
+/// When the subcommand is another one: the command does not have it, or not with so many arguments. The error says which, as
+/// Redis does.
 pub(super) fn help(command: &str, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let known = ALL.iter().find(|(name, _)| *name == command);
     match (known, args) {
@@ -119,9 +123,20 @@ pub(super) fn help(command: &str, args: &[&[u8]], reply: &mut Reply<'_>) -> Resu
         }
         _ => {
             let word = args.get(1).map_or("".into(), |word| String::from_utf8_lossy(word));
-            Err(RedisError::new(format!(
-                "ERR unknown subcommand or wrong number of arguments for '{word}'. Try {command} HELP."
-            )))
+            let subcommands = known.map_or(&[][..], |(_, subcommands)| *subcommands);
+            let names = subcommands.iter().filter_map(|(usage, _)| usage.split(' ').next());
+            let is_known = names.chain(["HELP"]).any(|name| word.eq_ignore_ascii_case(name));
+            let is_open =
+                |(of, name): &(&str, &str)| *of == command && word.eq_ignore_ascii_case(name);
+            Err(match is_known {
+                true if OPEN_ENDED.iter().any(is_open) => RedisError::new(format!(
+                    "ERR unknown subcommand or wrong number of arguments for '{word}'. Try {command} HELP."
+                )),
+                true => RedisError::arity(&format!("{command}|{word}").to_ascii_lowercase()),
+                false => {
+                    RedisError::new(format!("ERR unknown subcommand '{word}'. Try {command} HELP."))
+                }
+            })
         }
     }
 }
@@ -150,13 +165,18 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_subcommand_is_an_error_that_names_help() {
+    fn the_error_of_a_subcommand_says_whether_it_is_unknown_or_has_the_wrong_arguments() {
         let mut out = Vec::new();
-        for args in [&[&b"OBJECT"[..], b"shape", b"k"][..], &[b"OBJECT", b"help", b"k"]] {
-            let error = help("OBJECT", args, &mut Reply::new(&mut out)).unwrap_err();
-            assert!(error.text().starts_with("ERR unknown subcommand"), "{}", error.text());
-            assert!(error.text().ends_with("Try OBJECT HELP."), "{}", error.text());
-        }
+        let mut error = |words: &str| {
+            let args: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
+            let error = help("OBJECT", &args, &mut Reply::new(&mut out)).unwrap_err();
+            error.text().to_string()
+        };
+        let unknown = "ERR unknown subcommand 'Shape'. Try OBJECT HELP.";
+        assert_eq!(error("OBJECT Shape k"), unknown);
+        let arity = |name| format!("ERR wrong number of arguments for 'object|{name}' command");
+        assert_eq!(error("OBJECT Help k"), arity("help"));
+        assert_eq!(error("object ENCODING"), arity("encoding"));
         assert_eq!(out, b"");
     }
 }

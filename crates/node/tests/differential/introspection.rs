@@ -20,6 +20,52 @@ const FUNCTIONS: [&str; 14] = [
     "FUNCTION",
 ];
 
+/// Commands whose subcommands are unknown, or have the wrong arguments.
+const SUBCOMMANDS: [&str; 42] = [
+    "CLIENT",
+    "CLIENT KILL",
+    "CLIENT kill ID",
+    "CLIENT KILL ID 0",
+    "CLIENT KILL ID a",
+    "CLIENT KILL ID 1 ADDR",
+    "CLIENT KILL 1.2.3.4:5",
+    "CLIENT KILL other x",
+    "CLIENT KILL USER x",
+    "CLIENT KILL TYPE x",
+    "CLIENT KILL SKIPME x",
+    "CLIENT LIST ID",
+    "CLIENT LIST ID a",
+    "CLIENT LIST TYPE",
+    "CLIENT LIST TYPE x",
+    "CLIENT LIST other",
+    "CLIENT ID x",
+    "CLIENT Other",
+    "CLIENT HELP x",
+    "CLIENT NO-EVICT",
+    "CLIENT NO-EVICT maybe",
+    "CLIENT REPLY",
+    "CLIENT REPLY maybe",
+    "CLIENT SETNAME",
+    "CLIENT SETNAME a b",
+    "CLIENT TrackingInfo x",
+    "OBJECT HELP k",
+    "OBJECT Shape k",
+    "OBJECT ENCODING",
+    "CONFIG",
+    "CONFIG GET",
+    "CONFIG SET a",
+    "CONFIG other",
+    "MEMORY USAGE",
+    "SLOWLOG LEN a",
+    "SLOWLOG get 1 2",
+    "COMMAND GETKEYS",
+    "COMMAND COUNT a",
+    "LATENCY HISTORY",
+    "CLUSTER KEYSLOT",
+    "ACL WHOAMI a",
+    "ACL other",
+];
+
 /// Commands that make the key `k`: of so many members, each of so many bytes.
 const MADE: [&str; 5] = ["RPUSH", "SADD", "HSET", "HSET of values", "ZADD"];
 
@@ -40,10 +86,13 @@ fn make(name: &str, members: usize, bytes: usize) -> Vec<String> {
 }
 
 #[test]
-fn functions_encodings_and_their_bounds_are_told_as_by_redis() {
+fn functions_subcommands_encodings_and_their_bounds_are_told_as_by_redis() {
     let _limit = amcast_test_policy::time_limit();
     let Some(real) = RealRedis::start() else {
-        return skip("functions_encodings_and_their_bounds_are_told_as_by_redis", NO_REDIS);
+        return skip(
+            "functions_subcommands_encodings_and_their_bounds_are_told_as_by_redis",
+            NO_REDIS,
+        );
     };
     let gateway = ours(1);
     let [mut theirs, mut mine] = [real.1, gateway.address()].map(DifferentialClient::connect);
@@ -51,7 +100,7 @@ fn functions_encodings_and_their_bounds_are_told_as_by_redis() {
         let expected = theirs.call(args);
         assert_eq!(mine.call(args), expected, "{what}");
     };
-    for text in FUNCTIONS {
+    for text in FUNCTIONS.into_iter().chain(SUBCOMMANDS) {
         both(&words(text), text);
     }
     for name in MADE {
