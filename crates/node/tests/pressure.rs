@@ -537,7 +537,7 @@ fn a_connection_gives_back_the_room_for_the_answers_of_a_long_pipeline() {
     };
     let until = Instant::now() + Duration::from_secs(5);
     let mut held = list();
-    // What it keeps of other things is not half of the room for so many answers besides.
+    // Its other buffers stay, which are smaller than the room for so many answers.
     while held > 60_000 && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(5));
         held = list();

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
     use amcast_check::{History, PropertyVerdict, service};
 
-    /// What was sent.
+    /// The form in which the commands were sent.
     #[derive(Clone, Copy, PartialEq, Eq)]
     enum SentAs {
         Batch,

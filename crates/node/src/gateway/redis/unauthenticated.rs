@@ -55,8 +55,8 @@ pub(super) struct UnauthenticatedClients {
     places: Mutex<StrangerPlaces>,
 }
 
-/// The places that are taken. What the hosts have is counted as they come and go: to count it for each that comes would take
-/// a flood of them as much of the thread that serves all clients as they like.
+/// The places that are taken. The places of each host are counted as connections come and go: a flood of connections would
+/// else have the thread that serves all clients count all places for each of them.
 #[derive(Default)]
 struct StrangerPlaces {
     all: BTreeMap<u64, StrangerPlace>,
