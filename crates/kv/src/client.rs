@@ -23,7 +23,7 @@ pub fn wall_us() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64)
 }
 
-/// The host's monotonic clock, in microseconds since it booted: all its processes have the same. It goes on while the host is
+/// The host's monotonic clock, in microseconds since it booted: all its processes have the same. It continues while the host is
 /// suspended.
 pub fn host_us() -> u64 {
     let t = clock_gettime(ClockId::Boottime);

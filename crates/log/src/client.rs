@@ -375,7 +375,7 @@ impl LogSession {
 
 /// How long a request has failed.
 struct FailingRequest {
-    /// By the clock that goes on while the machine is suspended: a gateway takes a request for one that may have been
+    /// By the clock that continues while the machine is suspended: a gateway takes a request for one that may have been
     /// executed and forgotten by its age.
     since: Duration,
     pause: Duration,

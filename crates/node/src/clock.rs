@@ -1,6 +1,6 @@
 //! The clock of a host: one monotonic time for all processes on it.
 //!
-//! It goes on while the host is suspended. Otherwise a command that was sent before would look young after hours, and be sent
+//! It continues while the host is suspended. Otherwise a command that was sent before would look young after hours, and be sent
 //! again, when its session is forgotten elsewhere and with it that the command was executed.
 
 use amcast_core::{Span, Time};

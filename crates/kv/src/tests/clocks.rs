@@ -371,7 +371,7 @@ fn nobody_is_served_before_a_majority_reported_and_a_state_brings_the_reports() 
     assert!(hosts.node.executor.knows_time());
 }
 
-/// The wall clocks of a majority are set back by an hour, their hosts' clocks go on.
+/// The wall clocks of a majority are set back by an hour, and those of their hosts are not.
 #[test]
 fn keys_expire_also_while_the_wall_clocks_were_set_back() {
     let x = key(0);

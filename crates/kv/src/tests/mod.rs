@@ -540,7 +540,8 @@ fn a_list_whose_only_element_moves_within_it_keeps_its_time_to_live() {
     let mut run = |request: u64, text: &str| node.run(&cast(request, request, 1000, text));
     assert_eq!(run(1, &format!("RPUSH {x} a")), ":1\r\n");
     assert_eq!(run(2, &format!("PEXPIREAT {x} 5000")), ":1\r\n");
-    for (request, moves) in (3..).step_by(2).zip(["LMOVE {x} {x} LEFT RIGHT", "RPOPLPUSH {x} {x}"]) {
+    for (request, moves) in (3..).step_by(2).zip(["LMOVE {x} {x} LEFT RIGHT", "RPOPLPUSH {x} {x}"])
+    {
         assert_eq!(run(request, &moves.replace("{x}", &x)), "$1\r\na\r\n");
         assert_eq!(run(request + 1, &format!("PEXPIRETIME {x}")), ":5000\r\n", "{moves}");
     }

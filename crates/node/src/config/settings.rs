@@ -189,7 +189,7 @@ pub const OWN_KEYS: &[(&str, &str)] = &[
     ),
     (
         "clock_ahead_ms",
-        "milliseconds by which the time of the cluster is ahead of the monotonic clock of the host, so that it continues",
+        "milliseconds by which the time of the cluster is ahead of the time since the host booted, so that it continues",
     ),
 ];
 

@@ -9,9 +9,8 @@
 //! have the same. Where replicas stop, it does not advance at the worst, and keys do not expire.
 //!
 //! The wall clocks of a majority may be set back, by an hour say. Ordered time never goes back, and
-//! would stand still for that hour. It advances all the same, with reports at half the pace of the
-//! hosts' clocks, which nobody sets, and with later stamps no faster than these. Gateways stamp at
-//! half the pace while their wall clocks are behind.
+//! would stand still for that hour. It advances all the same, at half the pace of the hosts' clocks,
+//! which nobody sets: so do the stamps of gateways whose wall clocks are behind what they stamped.
 
 use crate::envelope::Stamp;
 use amcast_core::Pid;
@@ -85,20 +84,23 @@ fn bound(agreed: Stamp) -> Stamp {
 
 /// Ordered time at a command with this stamp, given ordered time before it and the agreed time.
 pub(super) fn advanced(now: Stamp, stamp: Stamp, agreed: Stamp) -> Stamp {
-    let next = now.max(stamp.min(bound(agreed)));
-    let lived_ms = next.host_ms - now.host_ms;
-    let slow_ms = stamp.wall_ms.min(now.wall_ms.saturating_add(lived_ms));
-    Stamp { wall_ms: next.wall_ms.max(slow_ms), ..next }
+    slowed(now, now.max(stamp.min(bound(agreed))), agreed)
 }
 
 /// Ordered time once the replicas agree on a time, given ordered time before it.
 pub(super) fn reported(now: Stamp, agreed: Stamp) -> Stamp {
-    let next = now.max(agreed);
-    match now.wall_ms > bound(agreed).wall_ms {
-        // Halves of moments, not of the time between them: what is left over counts at the next report.
-        true => Stamp { wall_ms: now.wall_ms + (next.host_ms / 2 - now.host_ms / 2), ..next },
-        false => next,
+    slowed(now, now.max(agreed), agreed)
+}
+
+/// The time that is next, or where the wall clocks of a majority are behind, a time at half the pace of the hosts' clocks. A leap of
+/// these, behind which no majority was connected, counts for little: times to live that were given just before are not over.
+fn slowed(now: Stamp, next: Stamp, agreed: Stamp) -> Stamp {
+    if now.wall_ms <= bound(agreed).wall_ms {
+        return next;
     }
+    // Halves of moments, not of the time between them: what is left over counts at the next one.
+    let half_ms = (next.host_ms / 2 - now.host_ms / 2).min(AHEAD_MAX_MS / 2);
+    Stamp { wall_ms: now.wall_ms + half_ms, ..next }
 }
 
 #[cfg(test)]
@@ -113,33 +115,42 @@ mod tests {
         clocks
     }
 
+    const HOUR_MS: u64 = 3_600_000;
+
+    /// The wall clock of a gateway, given a time that continues from ordered time at half the pace.
+    type WallClock = fn(u64) -> u64;
+
+    /// Wall time that passes while the hosts' clocks advance by `ms`, in steps, and the wall clocks of a majority are an hour
+    /// behind. The stamps are those of the given wall clocks in turn.
+    fn passed_behind(ms: u64, step_ms: u64, walls: &[WallClock]) -> u64 {
+        let start = Stamp { wall_ms: 10 * HOUR_MS, host_ms: 2 };
+        let mut now = start;
+        for (n, passed_ms) in (step_ms..=ms).step_by(step_ms as usize).enumerate() {
+            let host_ms = start.host_ms + passed_ms;
+            let agreed = Stamp { wall_ms: 9 * HOUR_MS + passed_ms, host_ms };
+            let stamp = walls[n % walls.len()](start.wall_ms + passed_ms / 2);
+            now = advanced(now, Stamp { wall_ms: stamp, host_ms }, agreed);
+        }
+        now.wall_ms - start.wall_ms
+    }
+
     #[test]
     fn ordered_time_advances_at_half_the_pace_while_a_majority_of_wall_clocks_was_set_back() {
-        const HOUR_MS: u64 = 3_600_000;
-        let mut now = Stamp { wall_ms: 10 * HOUR_MS, host_ms: 1 };
-        let run = |now: &mut Stamp, ms: u64, step_ms: u64, stamp: fn(u64) -> u64| {
-            let (start, mut passed_ms) = (*now, 0);
-            while passed_ms < ms {
-                passed_ms += step_ms;
-                let host_ms = start.host_ms + passed_ms;
-                let agreed = Stamp { wall_ms: 9 * HOUR_MS + passed_ms, host_ms };
-                let stamp = Stamp { wall_ms: stamp(start.wall_ms + passed_ms / 2), host_ms };
-                *now = advanced(*now, stamp, agreed);
+        let [slow, set_back, ahead]: [WallClock; 3] = [|ms| ms, |ms| ms - HOUR_MS, |_| u64::MAX];
+        for step_ms in [1, 8, 125] {
+            for walls in [&[slow][..], &[set_back], &[ahead], &[set_back, set_back, slow, ahead]] {
+                assert_eq!(passed_behind(2000, step_ms, walls), 1000, "{step_ms} ms");
             }
-        };
-        run(&mut now, 1000, 1, |ms| ms);
-        assert_eq!(now.wall_ms, 10 * HOUR_MS + 500, "steps of a millisecond");
-        run(&mut now, 1001, 7, |ms| ms);
-        assert_eq!(now.wall_ms, 10 * HOUR_MS + 1000, "other steps");
-        run(&mut now, 1000, 100, |_| u64::MAX);
-        assert_eq!(now.wall_ms, 10 * HOUR_MS + 2000, "a stamp that is ahead does not hasten it");
-        run(&mut now, 1000, 100, |_| 0);
-        assert_eq!(now.wall_ms, 10 * HOUR_MS + 2000, "one that is behind does not advance it");
-        let agreed = |now: Stamp| Stamp { wall_ms: 9 * HOUR_MS, host_ms: now.host_ms + 3 };
-        (0..1000).for_each(|_| now = reported(now, agreed(now)));
-        assert_eq!(now.wall_ms, 10 * HOUR_MS + 2000 + 1500, "reports, where nothing else comes");
+        }
+        let mut now = Stamp { wall_ms: 10 * HOUR_MS, host_ms: 2 };
+        let agreed = |now: Stamp, ms| Stamp { wall_ms: 9 * HOUR_MS, host_ms: now.host_ms + ms };
+        (0..1000).for_each(|_| now = reported(now, agreed(now, 3)));
+        assert_eq!(now.wall_ms, 10 * HOUR_MS + 1500, "reports, where nothing else comes");
+        let leap = reported(now, agreed(now, HOUR_MS));
+        assert_eq!(leap.wall_ms, now.wall_ms + AHEAD_MAX_MS / 2, "no majority was connected");
         let right = Stamp { wall_ms: now.wall_ms - AHEAD_MAX_MS, host_ms: now.host_ms + 1000 };
-        assert_eq!(reported(now, right).wall_ms, now.wall_ms, "none but where clocks were set back");
+        assert_eq!(reported(now, right).wall_ms, now.wall_ms, "a majority is right");
+        assert_eq!(advanced(now, Stamp { wall_ms: u64::MAX, ..right }, right).wall_ms, now.wall_ms);
     }
 
     #[test]
