@@ -41,7 +41,9 @@
 //! - *By the same writer, a lap later*. Then the group has decided a record at the cursor that is not in this leader's log: a later
 //!   leader has, under a term that a quorum has installed. This leader's writes are denied by one replica of each quorum from then on, so
 //!   nothing that it appends is decided, and no candidate adopts its log. In RamCast a leader also counts a proposal that is
-//!   only in its own log: not one that it has fetched.
+//!   only in its own log, but not one that it has fetched; and its clock, which other groups hear of before it is decided,
+//!   passes the timestamps in records that it takes up. So the first line of a read is read once more: a group's writer
+//!   writes in the order of positions, so nothing behind a line was written over while that is the same.
 //!
 //! # When it is live
 //! Let the writer reach some follower that is caught up and that the leader reaches. The record lies there after a write; the
@@ -122,7 +124,7 @@ struct RecordFetch {
 enum FetchStage {
     /// Waiting for lines of the buffer.
     Reading,
-    /// Waiting for the holder line of a client's buffer, of which these lines were read.
+    /// These lines were read. Waiting for the holder line, if the buffer is a client's; else for the first of them once more.
     Confirming(Vec<ReadLine>),
 }
 
@@ -178,12 +180,7 @@ impl TramReplica {
     }
 
     /// Reads what a follower holds at the cursor of a source.
-    fn fetch_next(
-        &mut self,
-        from: BufferCopy,
-        left: u32,
-        out: &mut Outbox<Memory>,
-    ) {
+    fn fetch_next(&mut self, from: BufferCopy, left: u32, out: &mut Outbox<Memory>) {
         let BufferCursor { lease, next, .. } = self.leader().taken[from.source];
         let is_client = from.source < self.buffers.parent_source();
         let lease = if is_client { lease } else { PARENT_EPOCH };
@@ -215,18 +212,26 @@ impl TramReplica {
         self.post_fetch(fetch, LineRange { region, at, count: 1 }, out);
     }
 
-    fn post_fetch(
-        &mut self,
-        fetch: RecordFetch,
-        lines: LineRange,
-        out: &mut Outbox<Memory>,
-    ) {
+    fn post_fetch(&mut self, fetch: RecordFetch, lines: LineRange, out: &mut Outbox<Memory>) {
         let (of, rank) = (self.pid(fetch.from.rank), fetch.from.rank);
         let LineRange { region, at, count } = lines;
+        out.mark("tram-reads-follower");
         let leader = self.leader();
         let ticket = TicketRequest::Fetch { rank, epoch: leader.epoch }.ticket();
         leader.fetches.current = Some(fetch);
         out.ask(MemoryOutput::Read { of, region, at, count, ticket });
+    }
+
+    fn read_first(
+        &mut self,
+        fetch: RecordFetch,
+        ring: &RecordRing,
+        lines: &[ReadLine],
+        out: &mut Outbox<Memory>,
+    ) {
+        let (region, at) = (ring.region, ring.at(fetch.pos));
+        let fetch = RecordFetch { stage: FetchStage::Confirming(lines.to_vec()), ..fetch };
+        self.post_fetch(fetch, LineRange { region, at, count: 1 }, out);
     }
 
     /// An answer to a read of a leader of that term.
@@ -244,22 +249,23 @@ impl TramReplica {
         let Some(mut fetch) = leader.fetches.current.take() else { return };
         let AccessOutcome::Words(lines) = outcome else { return };
         match core::mem::replace(&mut fetch.stage, FetchStage::Reading) {
-            FetchStage::Reading => self.lines_fetched(fetch, lines, view, out),
+            FetchStage::Reading => self.lines_fetched(fetch, lines, out),
             FetchStage::Confirming(records) => {
-                if let Some(holder) = lines.first() {
-                    self.holder_fetched((fetch, &records), &line_of(holder), view, out);
+                let is_client = fetch.from.source < self.buffers.parent_source();
+                match lines.first() {
+                    Some(holder) if is_client => {
+                        self.holder_fetched((fetch, &records), &line_of(holder), view, out);
+                    }
+                    Some(first) if records.first() == Some(first) => {
+                        self.take_fetched(fetch, &records, view, out);
+                    }
+                    _ => {}
                 }
             }
         }
     }
 
-    fn lines_fetched(
-        &mut self,
-        fetch: RecordFetch,
-        lines: &[ReadLine],
-        view: RegionWindow<'_>,
-        out: &mut Outbox<Memory>,
-    ) {
+    fn lines_fetched(&mut self, fetch: RecordFetch, lines: &[ReadLine], out: &mut Outbox<Memory>) {
         let Some(ring) = self.ring_of(&fetch) else { return };
         let is_client = fetch.from.source < self.buffers.parent_source();
         match first_record(&ring, (fetch.pos, fetch.lease), lines) {
@@ -268,7 +274,7 @@ impl TramReplica {
             }
             FirstRecord::Longer(count) => self.read_lines(fetch, count, out),
             FirstRecord::Whole if is_client => self.read_holder(fetch, lines, out),
-            FirstRecord::Whole => self.take_fetched(fetch, lines, view, out),
+            FirstRecord::Whole => self.read_first(fetch, &ring, lines, out),
             // Another holder may have begun.
             FirstRecord::Pad(_) | FirstRecord::Absent if is_client => {
                 self.read_holder(fetch, &[], out);

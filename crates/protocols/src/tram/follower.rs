@@ -192,6 +192,7 @@ impl TramReplica {
                 self.fall_behind(out);
                 return;
             }
+            self.narrow_queue(control.tail);
             // Words of different ages are read again; nonsense is never believed.
             if control
                 .commit
@@ -271,6 +272,7 @@ impl TramReplica {
         out.mark("tram-left-behind");
         out.event(ProtocolEvent::Lagging);
         self.phase = ReplicaPhase::Follower;
+        self.widen_queue();
         self.health = ReplicaHealth::Lacking(super::transfer::IncomingTransfer::left_behind(
             self.progress.consumed,
         ));

@@ -7,24 +7,30 @@
 //! - An application that is slow, but moves, is waited for: its pace is the group's.
 //! - If a majority hangs the leader excludes no follower, and the group waits.
 //! - A follower that is excluded for this has consumed the log: everything waits for its application in its own process.
-//!   Until its application has caught up it gives no state ([`super::transfer`]). Once the log's tail is [`QUEUED_RINGS_MAX`] rings
+//!   Until its application has caught up it gives no state ([`super::transfer`]). Once the log's tail is [`QUEUED_LAPS`] laps
 //!   ahead of the application, the follower lags as if it had missed that part of the log: it gets the state of another replica in
-//!   place of what waits, so that its memory is bounded.
+//!   place of what waits, so that its memory is bounded. While a large state is on its way deliveries wait as well, so the bound doubles
+//!   with each attempt that ends before the state came, up to [`QUEUED_LAPS`] times 2 to the power of [`QUEUE_DOUBLINGS_MAX`].
+//! - A follower whose state another one asks for needs the log for that one, too, and is given twice the time.
 
 use super::layout::ReplicaRow;
 use super::leader::Leader;
 use super::mutants::TramMutant;
-use super::replica::{GroupRows, ReplicaPhase, TramReplica};
+use super::replica::{GroupRows, ReplicaHealth, ReplicaPhase, TramReplica};
 use super::transfer::PATIENCE_MAX;
-use amcast_core::Config;
 use amcast_core::parameters::{HEARTBEAT, SUSPECT};
+use amcast_core::{Config, Time};
 
 /// How long an application may apply nothing of what waits for it, in suspicions: as long as the longest patience with
 /// the source of a state.
 const HUNG_SUSPICIONS: u64 = PATIENCE_MAX as u64;
 
-/// How many rings the log's tail may be ahead of a follower's application: 84 MB of lines with the default `log_lines`.
-const QUEUED_RINGS_MAX: u64 = 32;
+/// How many laps of the ring the log's tail may be ahead of a follower's application, at first: 17 MB of short records with the
+/// default settings, and up to 84 MB of long ones, which fill the whole ring.
+const QUEUED_LAPS: u64 = 32;
+
+/// How often that doubles: to 134 MB of short records.
+const QUEUE_DOUBLINGS_MAX: u32 = 3;
 
 /// A follower's need of the log, and how long it has not moved although it is behind the leader's.
 #[derive(Clone, Copy, Debug, Default)]
@@ -57,14 +63,32 @@ pub(crate) fn hung_beats(config: &Config) -> u64 {
 }
 
 impl GroupRows {
-    /// Whether a replica asks this one for its state: then it holds back its need for that one.
-    fn gives_state(&self, rank: usize) -> bool {
+    /// Whether a replica that lives asks this one for its state: then it holds back its need for that one.
+    fn gives_state(&self, now: Time, rank: usize) -> bool {
         let asks = |row: &ReplicaRow| !row.follows && row.source == Some(rank as u8);
-        self.peers.iter().any(|peer| peer.row.as_ref().is_some_and(asks))
+        let lives = |reader: usize| !self.detector.suspects(now, reader);
+        let mut readers = self.peers.iter().enumerate();
+        readers.any(|(reader, peer)| peer.row.as_ref().is_some_and(asks) && lives(reader))
     }
 }
 
 impl TramReplica {
+    /// Its application has caught up so far that the first bound suffices again.
+    pub(crate) fn narrow_queue(&mut self, tail: u64) {
+        let is_short = self.progress.clear + u64::from(self.layout.log_lines) >= tail;
+        if self.progress.broken_off > 0 && is_short && self.is_fit() {
+            self.progress.broken_off = 0;
+        }
+    }
+
+    /// It lags. If a state is on its way then, more may wait for the next one.
+    pub(crate) fn widen_queue(&mut self) {
+        if matches!(self.health, ReplicaHealth::Following(_)) {
+            let broken_off = &mut self.progress.broken_off;
+            *broken_off = (*broken_off + 1).min(QUEUE_DOUBLINGS_MAX);
+        }
+    }
+
     /// Whether the application of a follower seems to hang, as far as its leader knows.
     pub(crate) fn follower_hangs(&self, rank: usize) -> bool {
         let ReplicaPhase::Leader(leader) = &self.phase else { return false };
@@ -74,7 +98,8 @@ impl TramReplica {
     /// Whether as many deliveries wait for its application as may, where the log has this tail. A replica that gives its own state
     /// does not settle what is applied.
     pub(crate) fn is_queue_full(&self, tail: u64) -> bool {
-        let lines = u64::from(self.layout.log_lines) * QUEUED_RINGS_MAX;
+        let laps = QUEUED_LAPS << self.progress.broken_off;
+        let lines = u64::from(self.layout.log_lines) * laps;
         self.transfers.outgoing.is_none()
             && self.progress.clear + lines < tail
             && !self.mutants.is(TramMutant::QueuesWithoutBound)
@@ -98,8 +123,10 @@ impl TramReplica {
         let ReplicaPhase::Leader(Leader { followers, .. }) = &mut self.phase else { return };
         for (rank, follower) in followers.iter_mut().enumerate() {
             if let Some(row) = &self.rows.peers[rank].row {
-                let waits = row.follows && row.need < own && !self.rows.gives_state(rank);
-                follower.progress.observe(row.need, row.beat, waits, beats);
+                let waits = row.follows && row.need < own;
+                // Its source drops what it holds for a reader that reads nothing after half of that time.
+                let times = if self.rows.gives_state(self.now, rank) { 2 } else { 1 };
+                follower.progress.observe(row.need, row.beat, waits, times * beats);
             }
         }
     }

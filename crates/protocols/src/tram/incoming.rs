@@ -29,7 +29,7 @@ use amcast_core::{Gid, Outbox};
 pub(crate) const WRONG_PAD: &str = "a pad that does not belong there";
 
 /// The look at a position of a buffer.
-enum RecordLook {
+pub(super) enum RecordLook {
     Absent,
     Sound,
     Wrong(&'static str),
@@ -93,7 +93,7 @@ impl TramReplica {
     }
 
     /// Looks at what lies at `next` of a buffer.
-    fn look_at(
+    pub(super) fn look_at(
         &self,
         source: usize,
         ring: &RecordRing,

@@ -15,7 +15,7 @@ use super::ticket::{self, TicketRequest};
 use crate::tram::ramcast::{exchange, incoming};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use amcast_core::memory::{AccessOutcome, CacheLine, Memory, RegionWindow};
+use amcast_core::memory::{AccessOutcome, CacheLine, LineStamp, Memory, RegionWindow};
 use amcast_core::step::{Note, Ticket};
 use amcast_core::{Outbox, Span, Time};
 
@@ -461,10 +461,12 @@ impl TramReplica {
         // message is decided and written over. Then what was copied is no record, and never becomes one:
         // not even who surveys this log sees it. The copy is looked at, and not the source once more: a client may
         // change its own buffer at any time, and all replicas go by the copy.
-        let stamp = from.stamp(pos, epoch);
-        let whole = source_lines.iter().all(|line| line.stamp() == stamp);
         let line = &log[ring.at(start) as usize];
-        if !whole || RingRecord::parse(&line.words()) != Some(*record) || moved() {
+        // A group's buffer has no holder line. Only its writer changes it, a lap later and only once this leader was deposed; words of the
+        // copy that are newer than its head are behind a new head in the buffer.
+        let stays = may_move || source_lines[0].words() == line.words();
+        let is_whole = stays && is_of(source_lines, from.stamp(pos, epoch));
+        if !is_whole || RingRecord::parse(&line.words()) != Some(*record) || moved() {
             out.mark("tram-buffer-moved");
             return false;
         }
@@ -769,4 +771,9 @@ impl TramReplica {
 
 fn log_ticket(rank: usize, epoch: u32, half: usize, low: u64) -> Ticket {
     TicketRequest::Log { rank, epoch, half, low }.ticket()
+}
+
+/// Whether all lines of a record have its stamp.
+fn is_of(lines: &[CacheLine], stamp: LineStamp) -> bool {
+    lines.iter().all(|line| line.stamp() == stamp)
 }

@@ -49,7 +49,8 @@
 //! A client, or a leader of another group, that does not reach the leader of a group reaches followers of it. They name such
 //! sources in their rows ([`overdue`]), and the leader reads the records from their memory ([`fetching`], with the proof that the
 //! log stays the same). So while one link is dead each message over it waits for one or two suspicions, and where more follow, for some
-//! heartbeats each. Where all links work nothing is read or written for this. A link between two replicas of one group is another
+//! heartbeats each. Where all links work followers look at their own memory, and the leader reads nothing, but while the last record of a
+//! client lies there that was refused. A link between two replicas of one group is another
 //! matter: the group continues without one of the two ([`retry`]).
 //!
 //! # Malformed input

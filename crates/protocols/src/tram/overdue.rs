@@ -14,10 +14,13 @@
 //!   a link is cut, each batch of records waits for so long.
 //! - A row names one source. Those that are overdue take turns, and each has its turn for a suspicion at most: one whose
 //!   record no leader takes up, as that of a client that was refused, holds up none of the others for longer.
-//! - Looking takes a line of each client's buffer, and of each buffer of another group, a few times in each suspicion.
+//! - Looking takes a line of each client's buffer, and of each buffer of another group, a few times in each suspicion, and at each
+//!   heartbeat while some source is expected to be overdue: so also for as long as the record of a client lies there that was
+//!   refused, until its place has a new holder.
 //!   Nothing is written for it: hints travel in the rows, which are written with each heartbeat anyway.
 
 use super::buffer::{HOLDER, holds};
+use super::incoming::RecordLook;
 use super::leader::PARENT_EPOCH;
 use super::replica::{ReplicaPhase, TramReplica};
 use alloc::vec::Vec;
@@ -73,6 +76,8 @@ struct SourceWait {
     since: Time,
     /// When it was put into the row last, in this wait.
     told: Option<Time>,
+    /// When it was put into the row last, ever.
+    named: Option<Time>,
     /// Until when the source is expected to be overdue again.
     late_until: Time,
 }
@@ -151,11 +156,11 @@ impl OverdueRecords {
             return;
         }
         let overdue = self.waits.iter().enumerate().filter(|(_, wait)| self.is_overdue(now, wait));
-        self.hint = overdue.min_by_key(|(_, wait)| (wait.told, wait.since)).map(|(i, _)| i);
+        self.hint = overdue.min_by_key(|(_, wait)| (wait.named, wait.since)).map(|(i, _)| i);
         if let Some(source) = self.hint {
             self.late_until = now + self.suspicion.times(LATE_SUSPICIONS);
             let wait = &mut self.waits[source];
-            (wait.told, wait.late_until) = (Some(now), self.late_until);
+            (wait.told, wait.named, wait.late_until) = (Some(now), Some(now), self.late_until);
         }
     }
 }
@@ -183,9 +188,10 @@ impl TramReplica {
         let cursor = self.buffers.sources[source];
         if source >= self.buffers.parent_source() {
             let from = self.group_read(source)?;
+            // As the leader looks: a pad alone, or nonsense, does not hide what lies in another buffer.
             let lies = |w: &usize| {
-                let ring = self.buffer_of(from, *w);
-                ring.read(view.region(ring.region), cursor.next, PARENT_EPOCH).is_some()
+                let look = self.look_at(source, &self.buffer_of(from, *w), cursor.next, view);
+                matches!(look, RecordLook::Sound)
             };
             let writer = (0..self.place.n).find(lies)?;
             return Some(BufferedRecord { lease: PARENT_EPOCH, pos: cursor.next, writer });
@@ -211,4 +217,34 @@ impl TramReplica {
 pub(crate) fn holder_in(region: &[CacheLine]) -> Option<u32> {
     let lease = region[HOLDER as usize].stamp().epoch();
     holds(region, lease).then_some(lease)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tram::Tram;
+    use amcast_core::{Entry, RawConfig};
+
+    /// The leader takes up what is named of all sources but one.
+    #[test]
+    fn a_source_whose_record_stays_is_named_again_however_busy_the_others_are() {
+        let config = RawConfig::default().check(Tram.about().params).unwrap();
+        let mut overdue = OverdueRecords::new(&config);
+        let (mut now, step) = (Time::ZERO, HEARTBEAT.get(&config));
+        let (mut next, mut named) = ([0; 6], 0);
+        for _ in 0..2000 {
+            now += step;
+            for (source, &pos) in next.iter().enumerate() {
+                overdue.observe(now, source, Some(BufferedRecord { lease: 1, pos, writer: 0 }));
+            }
+            let before = overdue.hint;
+            overdue.choose(now);
+            match overdue.hint {
+                Some(2) => named += u32::from(before != Some(2)),
+                Some(busy) => next[busy] += 1,
+                None => {}
+            }
+        }
+        assert!(named > 5, "{named} times");
+    }
 }

@@ -17,6 +17,9 @@ pub(crate) struct LogProgress {
     pub(crate) installed: Option<u64>,
     /// How many states the driver was asked for.
     pub(crate) needs: u64,
+    /// How often it began to lag while its application waited for a state, since it was up to date last: so often the bound of what
+    /// waits for its application doubles.
+    pub(crate) broken_off: u32,
     /// Entries before this position are applied and not needed here; only grows within a life.
     pub(crate) clear: u64,
 }

@@ -70,6 +70,8 @@ struct TramProcess {
     up: bool,
     incarnation: u32,
     needs: u64,
+    /// The position of the last state that it was given.
+    state: u64,
 }
 
 enum TramAnswer {
@@ -100,6 +102,8 @@ struct TramWorld {
     paused: Vec<usize>,
     /// The processes whose application applies nothing of what is delivered.
     hung: Vec<usize>,
+    /// The processes that get a state of another one when the test says so.
+    slow: Vec<usize>,
     /// The posted writes: from, to, region, first line.
     posted: Vec<(usize, usize, RegionId, u32)>,
     /// The lines of each of them.
@@ -143,6 +147,7 @@ impl TramWorld {
             dead: Vec::new(),
             paused: Vec::new(),
             hung: Vec::new(),
+            slow: Vec::new(),
             posted: Vec::new(),
             lines: Vec::new(),
         };
@@ -206,7 +211,16 @@ impl TramWorld {
         let p = &mut self.processes[i];
         (p.delivered, p.positions) = (delivered, positions);
         p.needs += 1;
-        p.inbox.push_back(TramAnswer::Installed(position, p.needs));
+        p.state = position;
+        if !self.slow.contains(&i) {
+            self.install(i);
+        }
+    }
+
+    /// The state that the application was given last is in force.
+    fn install(&mut self, i: usize) {
+        let p = &mut self.processes[i];
+        p.inbox.push_back(TramAnswer::Installed(p.state, p.needs));
     }
 
     fn memory(&mut self, i: usize, asked: MemoryOutput) {
@@ -379,6 +393,7 @@ impl TramProcess {
             up: true,
             incarnation,
             needs: 0,
+            state: 0,
         }
     }
 }

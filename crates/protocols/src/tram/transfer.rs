@@ -124,7 +124,7 @@ pub(crate) struct OutgoingTransfer {
     /// The head is not sent before the application has applied everything up to here.
     awaits: u64,
     /// How much was staged and read at the last look, and since when it is so much.
-    moved: (usize, u64, Time),
+    moved: (usize, u64, u64, Time),
 }
 
 impl IncomingTransfer {
@@ -450,11 +450,12 @@ impl TramReplica {
     /// once it has the log.
     fn drop_vain_hold(&mut self, read: u64, out: &mut Outbox<Memory>) {
         let patience = SUSPECT.get(&self.config).times(u64::from(HOLD_MAX));
-        let now = self.now;
+        let (now, applied) = (self.now, self.progress.applied);
         let Some(outgoing) = &mut self.transfers.outgoing else { return };
-        let (staged, last_read, since) = outgoing.moved;
-        if (staged, last_read) != (outgoing.staged, read) {
-            outgoing.moved = (outgoing.staged, read, now);
+        let (.., since) = outgoing.moved;
+        let moved = (outgoing.staged, read, applied, since);
+        if moved != outgoing.moved {
+            outgoing.moved = (outgoing.staged, read, applied, now);
         } else if now.since(since) > patience && !self.mutants.is(TramMutant::HoldsForEver) {
             out.mark("tram-drops-hold");
             self.transfers.outgoing = None;
@@ -511,7 +512,7 @@ impl TramReplica {
             pos: 0,
             need,
             awaits: applied,
-            moved: (0, 0, self.now),
+            moved: (0, 0, 0, self.now),
         });
     }
 

@@ -50,17 +50,17 @@ fn is_found_and_breaks_what_it_is_said_to(name: &str) {
 }
 
 /// Mutants that random runs hardly ever show, and tests elsewhere do: `tram/tests/told.rs` the first two, `tram/tests/parent.rs` the
-/// third, as simulated replicas write no nonsense, `links.rs` the fourth, `tram/tests/fetched.rs` the fifth and sixth, and
-/// `tram/tests/hung.rs` the last two, as no simulated application hangs, and few links are dead for so long.
+/// third, as simulated replicas write no nonsense, `tram/tests/hung.rs` the next two, as no simulated application hangs, and few
+/// links are dead for so long, `links.rs` the sixth, and `tram/tests/fetched.rs` the others.
 const SHOWN_ELSEWHERE: [&str; 8] = [
     "readmits-before-it-tells",
     "adopts-before-it-tells",
     "stops-at-nonsense",
+    "queues-without-bound",
+    "holds-for-ever",
     "fetches-nothing",
     "fetches-anew",
     "fetches-unconfirmed",
-    "queues-without-bound",
-    "holds-for-ever",
 ];
 
 macro_rules! each {

@@ -243,7 +243,9 @@ impl TramReplica {
         let cursor = self.buffers.sources[client];
         let fence = ClientFence::read(region);
         let is_later = |fence: &ClientFence| fence.lease > cursor.lease;
-        if changes.clients[client].joined == changes.number() && !fence.is_some_and(|f| is_later(&f)) {
+        if changes.clients[client].joined == changes.number()
+            && !fence.is_some_and(|f| is_later(&f))
+        {
             return Some(((cursor.lease, cursor.next), true));
         }
         let fence = fence.filter(|f| f.number == changes.number() && f.lease >= cursor.lease)?;

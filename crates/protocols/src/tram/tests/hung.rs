@@ -169,6 +169,58 @@ fn a_follower_that_queues_without_a_bound_is_noticed() {
 }
 
 #[test]
+fn a_state_that_takes_longer_than_the_bound_allows_is_waited_for_in_the_end() {
+    let mut w = group(3);
+    cast(&mut w, 100);
+    w.crash(Pid(2));
+    cast(&mut w, 100);
+    (w.hung, w.slow) = ([2].into(), [2].into());
+    w.restart(Pid(2));
+    w.run(100);
+    let begun = w.processes[2].needs;
+    assert!(begun > 0 && !w.processes[2].protocol.fit());
+    // Each state would be in force after 40 laps of the ring, if no other one was asked for meanwhile.
+    for _ in 0..5 {
+        let needs = w.processes[2].needs;
+        cast(&mut w, 40 * 64);
+        if w.processes[2].needs == needs {
+            break;
+        }
+    }
+    assert_eq!(w.processes[2].needs, begun + 1, "once it was too old");
+    w.install(2);
+    w.run(50);
+    assert!(w.processes[2].protocol.fit() && w.processes[2].needs == begun + 1);
+    // Once its application is up to date it may be as far behind as at first.
+    let last = w.processes[2].positions.len() - 1;
+    apply(&mut w, 2, last);
+    cast(&mut w, 30 * 64);
+    assert_eq!(w.processes[2].needs, begun + 1);
+    cast(&mut w, 10 * 64);
+    assert_eq!(w.processes[2].needs, begun + 2);
+}
+
+#[test]
+fn a_reader_that_died_does_not_hide_that_its_source_hangs() {
+    for source in 1..4 {
+        let mut w = group(5);
+        cast(&mut w, 100);
+        w.crash(Pid(4));
+        cast(&mut w, 5);
+        // It asks one of the others for its state for ever, as the log does not reach it, and then dies.
+        w.dead.push((0, 4));
+        w.restart(Pid(4));
+        w.run(LONG / 4);
+        w.crash(Pid(4));
+        w.hung = [source].into();
+        fill(&mut w);
+        w.run(LONG + 50);
+        cast(&mut w, 100);
+        assert_ne!(lagging(&w)[0] & 1 << source, 0, "{source}");
+    }
+}
+
+#[test]
 fn a_follower_of_ramcast_whose_application_is_slow_is_waited_for() {
     let mut w = TramWorld::of(&RamCast, (1, 3), "breadth", &TIMERS);
     w.run(50);

@@ -88,6 +88,23 @@ fn nonsense_of_one_replica_of_a_parent_that_may_change_stops_no_other_one() {
     stops_no_other_one(&[("dynamic_overlay", "1")]);
 }
 
+#[test]
+fn nonsense_of_one_replica_of_the_parent_hides_nothing_that_the_child_has_to_fetch() {
+    let set = [("heartbeat_us", "500"), ("suspect_us", "2000")];
+    let (w, layout) = parent_and_child(&set);
+    let (ring, child) = (layout.hm_of(Gid(0), 0), w.leader(1).unwrap());
+    for record in nonsense(&ring) {
+        let (mut w, _) = parent_and_child(&set);
+        lead_next(&mut w, 0, 1);
+        meddle(&w, &ring, &record, [0; 3]);
+        w.dead.push((w.replica(0, 1).index(), child.index()));
+        (1..=5).for_each(|seq| cast_as(&mut w, 0, seq, 0b11));
+        w.run(3000);
+        assert_eq!(w.leader(1), Some(child));
+        assert_eq!(delivered(&w, 1).len(), 5, "{record:?}");
+    }
+}
+
 #[cfg(feature = "mutants")]
 #[test]
 fn a_leader_that_stops_at_nonsense_is_noticed() {
