@@ -72,6 +72,9 @@ const STALLED_AFTER: Duration = Duration::from_secs(3);
 /// loop does one every 50 ms.
 const LOOP_SILENCE_MAX: Duration = Duration::from_secs(1);
 
+/// How long it may do none until what it said of replicas that lag counts no more: by then another replica leads that knows it.
+const LAGGING_SILENCE_MAX: Duration = Duration::from_secs(10);
+
 /// How often the state for people is brought up to date.
 const PUBLISH_EVERY: Duration = Duration::from_millis(50);
 
@@ -587,8 +590,8 @@ impl LinksLoop {
 
     /// Takes notice of whether this node is fit and of nodes that left this host, and says which ones it exchanges no writes with.
     fn look_at_gaps(&mut self, now: Instant) {
-        let is_fit = self.is_fit(now);
-        self.agent.set_fit(is_fit, self.shared.lagging.load(Ordering::Relaxed));
+        let (is_fit, lagging) = self.health(now);
+        self.agent.set_fit(is_fit, lagging);
         let agent = &mut self.agent;
         self.away.retain(|&node| !agent.move_away(node));
         let others = (0..self.registry.known.len()).filter(|&node| node != self.rank);
@@ -599,14 +602,16 @@ impl LinksLoop {
         self.gaps_told = gaps;
     }
 
-    /// Whether the replicas of this node are fit, as its loop says, which still runs.
-    fn is_fit(&mut self, now: Instant) -> bool {
+    /// Whether the replicas of this node are fit, and which nodes lag a shard that it leads, as its loop says, which still runs.
+    fn health(&mut self, now: Instant) -> (bool, u64) {
         let rounds = self.shared.rounds.load(Ordering::Relaxed);
         if rounds != self.rounds.0 {
             self.rounds = (rounds, now);
         }
-        let runs = now.duration_since(self.rounds.1) < LOOP_SILENCE_MAX;
-        runs && self.shared.fit.load(Ordering::Relaxed)
+        let silent = now.duration_since(self.rounds.1);
+        let is_fit = silent < LOOP_SILENCE_MAX && self.shared.fit.load(Ordering::Relaxed);
+        let counts = silent < LAGGING_SILENCE_MAX;
+        (is_fit, if counts { self.shared.lagging.load(Ordering::Relaxed) } else { 0 })
     }
 
     /// Ends the connections to nodes that answer nothing.

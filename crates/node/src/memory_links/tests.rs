@@ -392,18 +392,21 @@ fn a_node_whose_loop_does_no_round_for_long_does_not_count_as_fit() {
     let mut fabric = TcpHosts::new(&HostCarrier::Tcp);
     let (links, _) = fabric.hosts[0].life.as_mut().expect("it lives");
     let says = |links: &LinksLoop| {
-        let LinksShared { fit, rounds, .. } = &*links.shared;
+        let LinksShared { fit, lagging, rounds, .. } = &*links.shared;
         fit.store(true, Ordering::Relaxed);
+        lagging.store(0b10, Ordering::Relaxed);
         rounds.fetch_add(1, Ordering::Relaxed);
     };
     let begun = Instant::now();
-    assert!(!links.is_fit(begun), "its loop has said nothing");
+    assert_eq!(links.health(begun), (false, 0), "its loop has said nothing");
     says(links);
-    assert!(links.is_fit(begun));
-    assert!(links.is_fit(begun + LOOP_SILENCE_MAX / 2));
-    assert!(!links.is_fit(begun + LOOP_SILENCE_MAX));
+    assert_eq!(links.health(begun), (true, 0b10));
+    assert_eq!(links.health(begun + LOOP_SILENCE_MAX / 2), (true, 0b10));
+    assert_eq!(links.health(begun + LOOP_SILENCE_MAX), (false, 0b10));
+    assert_eq!(links.health(begun + LAGGING_SILENCE_MAX), (false, 0), "others know that now");
     says(links);
-    assert!(links.is_fit(begun + 2 * LOOP_SILENCE_MAX), "it runs again");
+    let later = begun + 2 * LAGGING_SILENCE_MAX;
+    assert_eq!(links.health(later), (true, 0b10), "it runs again");
 }
 
 #[test]
