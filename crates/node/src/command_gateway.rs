@@ -98,6 +98,9 @@ pub struct OwnNode {
     pub(crate) rank: usize,
     /// Which life of it this is.
     pub(crate) life: u32,
+    /// Whether the others have taken it in before, in this life or one whose disk it has: then this life has no number of an
+    /// earlier one.
+    pub(crate) has_joined: bool,
     /// Where it takes commands.
     pub(crate) inlet: IngressInlet,
 }
@@ -165,7 +168,7 @@ impl NoAnswer {
                     .to_string()
             }
             Self::Unsent => {
-                format!("no shard had room for the command for {} s", seconds(PATIENCE))
+                format!("no node that may be used took the command for {} s", seconds(PATIENCE))
             }
             Self::Down(g) => format!("shard {} has lost its majority of replicas", g.0),
             Self::Closed => "the cluster stops".to_string(),

@@ -291,7 +291,9 @@ impl<A: Application> Node<A> {
     /// For a gateway in this process: where its member takes commands, if it does.
     pub fn own(&self) -> Option<OwnNode> {
         let ReplySink::Ingress(ingress, _) = &self.host.reply_sink else { return None };
-        Some(OwnNode { rank: self.rank, life: self.replicas.life(), inlet: ingress.inlet() })
+        let has_joined = self.kept.is_some() && !self.joining;
+        let life = self.replicas.life();
+        Some(OwnNode { rank: self.rank, life, has_joined, inlet: ingress.inlet() })
     }
 
     /// The loop, until `stop` is set.

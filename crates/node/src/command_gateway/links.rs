@@ -4,7 +4,8 @@
 //! One member at a time, so that commands are ordered as they were handed in: its own node's if the
 //! gateway has one, else the first that takes commands. If that one dies, is cut off or says nothing
 //! any more, what was on its way is lost, and is sent again, in its order, through another. When the
-//! gateway's own member is back, the gateway goes back to it as soon as nothing is on its way.
+//! gateway's own member is back, the gateway goes back to it as soon as nothing is on its way. A gateway whose own node is
+//! new, or keeps no data, waits until that one takes commands once.
 
 use super::client_transport::{
     ClientTransport, CommandProgress, OnCommandOutcome, TransportCommand,
@@ -70,9 +71,10 @@ struct NodeLink {
 pub(super) struct NodeLinks {
     links: Vec<NodeLink>,
     own: Option<usize>,
-    /// The own node, if there is one, has taken commands. Before that no other node of its directory is given any: the own one may
-    /// have lost the file that counts its lives, and then it has the number of an earlier life. So have the sessions of this
-    /// gateway, and to their commands the nodes would give the answers of that life. No majority takes such a node in.
+    /// The own node, if there is one, has taken commands, or keeps the data of a life in which it did. Before that no other node of
+    /// its directory is given any: the own one may have lost the file that counts its lives, and then it has the number of an
+    /// earlier life. So have the sessions of this gateway, and to their commands the nodes would give the answers of that
+    /// life. No majority takes such a node in.
     is_admitted: bool,
     /// The node that receives commands.
     current: Option<usize>,
@@ -93,7 +95,8 @@ impl NodeLinks {
         let (place, life, held) = match own {
             Some(own) => (own.rank as u32, own.life, None),
             None => {
-                let (place, held) = free_place(dir).map_err(GatewayError::Io)?;
+                let place = free_place(dir, config.cluster().replicas());
+                let (place, held) = place.map_err(GatewayError::Io)?;
                 (place, held.number(), Some(held))
             }
         };
@@ -107,7 +110,7 @@ impl NodeLinks {
         Ok(Self {
             links: (0..config.cluster().replicas()).map(link).collect(),
             own: own.as_ref().map(|own| own.rank),
-            is_admitted: own.is_none(),
+            is_admitted: own.as_ref().is_none_or(|own| own.has_joined),
             current: None,
             alarm: LoopWaker::new().map_err(GatewayError::Io)?,
             ready: ReadinessSet::new().map_err(GatewayError::Io)?,
@@ -181,12 +184,17 @@ fn payload_max(entry: &dyn Entry, config: &Config) -> Result<usize, GatewayError
     }
 }
 
-/// A number that no gateway in `dir` has, above those that nodes have.
-fn free_place(dir: &Path) -> io::Result<(u32, IncarnationLock)> {
+/// A number that no gateway of the cluster has, above those that nodes have. Gateways of one host find each other in `dir`. Those of
+/// several hosts count from different numbers on: each host has another first node, whose lives are counted in `dir`.
+fn free_place(dir: &Path, replicas: usize) -> io::Result<(u32, IncarnationLock)> {
+    let has_node = |rank: &usize| dir.join(crate::cluster_dir::life_name(*rank)).exists();
+    let first_node = (0..replicas).find(has_node).unwrap_or(0);
+    // Programs of earlier versions count from `REPLICAS_MAX` on, on any host.
+    let first = REPLICAS_MAX + PLACES * (1 + first_node);
     for n in 0..PLACES {
         let path = dir.join(crate::cluster_dir::gateway_life_name(n));
         if let Some(name) = ProcessName::take(&path)? {
-            return Ok(((REPLICAS_MAX + n) as u32, name.begin_anywhere()?));
+            return Ok(((first + n) as u32, name.begin_anywhere()?));
         }
     }
     Err(io::Error::other(format!("{PLACES} gateways and clients run in {}", dir.display())))
