@@ -306,6 +306,19 @@ impl ShardedMachine for Kv {
         })
     }
 
+    /// Times of the last changes are not in the states of versions before 15: a node that executed the commands itself knows them, and
+    /// another one does not. A transaction counts whole.
+    fn is_compared(&self, command: &[u8]) -> bool {
+        let command = split_epoch(command).1;
+        let mut args = Vec::new();
+        if batch::is_batch(command) || decode_args(command, &mut args).is_none() {
+            return true;
+        }
+        let name = args.first().and_then(|name| lookup(name)).map(|command| command.name);
+        let tells_times = |arg: &&[u8]| arg.windows(8).any(|w| w.eq_ignore_ascii_case(b"idletime"));
+        !matches!(name, Some("exec" | "object")) || !args.iter().any(tells_times)
+    }
+
     fn is_short(&self, command: &[u8]) -> bool {
         let command = split_epoch(command).1;
         let mut args = Vec::with_capacity(8);

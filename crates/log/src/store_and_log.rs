@@ -100,6 +100,13 @@ impl ShardedMachine for StoreAndLog {
         }
     }
 
+    fn is_compared(&self, command: &[u8]) -> bool {
+        match Self::is_of_log(command) {
+            true => self.logs.is_compared(command),
+            false => self.store.is_compared(command),
+        }
+    }
+
     fn is_short(&self, command: &[u8]) -> bool {
         match Self::is_of_log(command) {
             true => self.logs.is_short(command),

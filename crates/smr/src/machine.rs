@@ -159,6 +159,12 @@ pub trait ShardedMachine: Send + Sync + 'static {
         Growth::default()
     }
 
+    /// Whether replicas compare their answers to `command`. Not where one may know what another one does not, though their
+    /// states count as the same.
+    fn is_compared(&self, _command: &[u8]) -> bool {
+        true
+    }
+
     /// Whether `command` is answered within a moment for any contents of the shards: it reads few
     /// keys, and little of their values. Only called for commands that change nothing.
     fn is_short(&self, _command: &[u8]) -> bool {

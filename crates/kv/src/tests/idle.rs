@@ -3,6 +3,7 @@
 use super::*;
 use crate::data::Data;
 use crate::store::NEVER_MS;
+use amcast_smr::machine::ShardedMachine;
 
 /// Runs commands one after the other, at times in seconds.
 struct Timeline {
@@ -64,4 +65,13 @@ fn of_a_state_that_does_not_tell_times_an_error_is_answered_until_the_key_change
     assert!(unknown.starts_with("-ERR idle time is not known"), "{unknown}");
     line.at(60, "SADD s n");
     assert_eq!(line.at(64, "OBJECT IDLETIME s"), ":4\r\n");
+}
+
+#[test]
+fn answers_that_tell_times_are_not_compared() {
+    let kv = Kv::new(SHARDS, 1);
+    let compared = |text: &str| kv.is_compared(&cast(1, 1, 0, text).payload[Envelope::BYTES..]);
+    assert!(!compared("OBJECT IDLETIME k") && !compared("EXEC 0 1 3 object IdleTime k"));
+    assert!(compared("OBJECT ENCODING k") && compared("EXEC 0 1 3 SET k v"));
+    assert!(compared("SET k idletime") && compared("GET k"));
 }

@@ -258,7 +258,8 @@ pub(super) fn run<M: ShardedMachine>(
                 let kept = KeptOutcome::new(outcome, machine.kept(scratch));
                 let lived_ms = admission.lived_ms;
                 sides[0].sessions.record(&envelope, kept, lived_ms, &progress, limits);
-                sides[0].outcomes.add((places[0].position, id), outcome, scratch);
+                let compared = if machine.is_compared(body) { &scratch[..] } else { &[] };
+                sides[0].outcomes.add((places[0].position, id), outcome, compared);
             }
             on_answer(CommandAnswer { id, session, request, outcome, bytes: scratch });
         }

@@ -156,6 +156,10 @@ impl ShardedMachine for SimulatedStore {
         }
     }
 
+    fn is_compared(&self, command: &[u8]) -> bool {
+        self.inner.is_compared(command)
+    }
+
     fn is_short(&self, command: &[u8]) -> bool {
         self.inner.is_short(command)
     }
