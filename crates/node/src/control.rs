@@ -29,7 +29,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -254,7 +254,7 @@ pub(crate) fn serve(
     let loops = LoopHandle { to: to_loop, wake, resources, overlays, streams, strangers: None };
     if let Some((listener, key)) = far {
         let loops = loops.clone();
-        let strangers = Arc::new(HandshakingPeers { key, waiting: Mutex::default() });
+        let strangers = Arc::new(HandshakingPeers::of(key));
         let accept = move || listener.accept().map(from_host);
         take(accept, LoopHandle { strangers: Some(strangers), ..loops })?;
     }
@@ -280,6 +280,8 @@ struct HandshakingPeers {
     key: ClusterKey,
     /// From the oldest on.
     waiting: Mutex<VecDeque<HandshakingPeer>>,
+    /// The number of the next one.
+    next: AtomicU64,
 }
 
 /// One of them.
@@ -291,6 +293,10 @@ struct HandshakingPeer {
 }
 
 impl HandshakingPeers {
+    fn of(key: ClusterKey) -> Self {
+        Self { key, waiting: Mutex::default(), next: AtomicU64::new(0) }
+    }
+
     fn waiting(&self) -> MutexGuard<'_, VecDeque<HandshakingPeer>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -305,7 +311,8 @@ impl HandshakingPeers {
             let oldest = waiting.iter().position(is_of).and_then(|at| waiting.remove(at));
             oldest.into_iter().for_each(|peer| peer.stream.end());
         }
-        let number = waiting.back().map_or(0, |last| last.number + 1);
+        // Never one that was given before: the thread of a connection that was ended has yet to leave.
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
         waiting.push_back(HandshakingPeer { number, host, stream: Arc::clone(stream) });
         number
     }
@@ -542,7 +549,7 @@ mod tests {
     #[test]
     fn a_stranger_that_dials_without_end_ends_its_own_connections() {
         let _limit = amcast_test_policy::time_limit();
-        let strangers = HandshakingPeers { key: ClusterKey::default(), waiting: Mutex::default() };
+        let strangers = HandshakingPeers::of(ClusterKey::default());
         let mut held = Vec::new();
         let mut dial = |host: u8| {
             let (theirs, ours) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -562,6 +569,26 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_that_was_ended_takes_no_place_of_a_later_one() {
+        let _limit = amcast_test_policy::time_limit();
+        let strangers = HandshakingPeers::of(ClusterKey::default());
+        let mut held = Vec::new();
+        let mut dial = |host: u8| {
+            let (theirs, ours) = std::os::unix::net::UnixStream::pair().unwrap();
+            held.push(theirs);
+            strangers.enter(&Arc::new(ControlStream::Unix(ours)), [10, 0, 0, host].into())
+        };
+        for host in 1..STRANGERS_MAX as u8 {
+            dial(host);
+        }
+        // The last one is the oldest of its host.
+        let (ended, later) = (dial(200), dial(200));
+        strangers.leave(ended);
+        assert!(strangers.waiting().iter().any(|peer| peer.number == later));
+        assert_eq!(strangers.waiting().len(), STRANGERS_MAX);
+    }
+
+    #[test]
     fn who_comes_from_another_host_must_know_the_cluster() {
         let _limit = amcast_test_policy::time_limit();
         let (to, requests) = sync_channel(1);
@@ -571,7 +598,7 @@ mod tests {
             let secret = amcast_net::Secret::parse(&[letter; 32]).unwrap();
             ClusterKey { id, secret }
         };
-        let strangers = HandshakingPeers { key: key(7, b's'), waiting: Mutex::default() };
+        let strangers = HandshakingPeers::of(key(7, b's'));
         let strangers = Some(Arc::new(strangers));
         let resources = Arc::new(Resources::of(None));
         let streams = Arc::default();
@@ -604,7 +631,7 @@ mod tests {
         let (to, requests) = sync_channel(1);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
-        let strangers = HandshakingPeers { key: ClusterKey::default(), waiting: Mutex::default() };
+        let strangers = HandshakingPeers::of(ClusterKey::default());
         let resources = Arc::new(Resources::of(None));
         let strangers = Some(Arc::new(strangers));
         let streams = Arc::default();

@@ -724,9 +724,8 @@ fn a_transaction_of_the_gateways_own_commands_is_silent_too() {
     let gateway = local(None);
     let mut client = connect(&gateway);
     let sent = "CLIENT REPLY OFF\r\nMULTI\r\nPING\r\nECHO a\r\nEXEC\r\nCLIENT REPLY ON\r\n\
-                MULTI\r\nPING\r\nCLIENT REPLY SKIP\r\nEXEC\r\nPING\r\n";
+                MULTI\r\nPING\r\nEXEC\r\nPING\r\n";
     client.get_mut().write_all(sent.as_bytes()).unwrap();
     let lines: Vec<String> = (0..6).map(|_| line(&mut client)).collect();
-    assert_eq!(lines[..4], ["+OK", "+OK", "+QUEUED", "+QUEUED"]);
-    assert!(lines[4].starts_with('*') && lines[5] == "+PONG", "{lines:?}");
+    assert_eq!(lines, ["+OK", "+OK", "+QUEUED", "*1", "+PONG", "+PONG"]);
 }
