@@ -18,7 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 type BranchCounts = BTreeMap<&'static str, u64>;
 
 /// Runs of each protocol.
-pub(crate) const SEEDS: u64 = 120;
+pub(crate) const SEEDS: u64 = 60;
 
 /// Events of a run, at most: the first 30 seeds of each protocol take up to 36 000.
 const EVENTS_MAX: u64 = 200_000;

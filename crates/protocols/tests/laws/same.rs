@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Runs of each protocol.
-pub(crate) const SEEDS: u64 = 4;
+pub(crate) const SEEDS: u64 = 2;
 
 /// A second process of the same kind, which is given the same inputs and, before each of them, the
 /// same memory.

@@ -11,7 +11,7 @@ use amcast_sim::{Fault, FaultTime, Profile, RunPlan, RunSettings, Strike};
 use std::collections::BTreeMap;
 
 /// Seeds of each profile.
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 30;
 
 /// The observations of some runs.
 #[derive(Debug, Default)]
