@@ -3,7 +3,9 @@
 use super::Failure;
 use super::bench::BenchArgs as Bench;
 use crate::bench::HostMachine;
-use crate::bench::lan::{LAN_BITS_PER_S, Lan, LanBroadcasts, LanBursts, LanLoad, LanResult};
+use crate::bench::lan::{
+    LAN_BITS_PER_S, Lan, LanBroadcasts, LanBursts, LanLinks, LanLoad, LanResult,
+};
 use amcast_core::parameters::{HEARTBEAT, LINK, LinkRate, RETRY, SUSPECT};
 use amcast_core::{Entry, Span};
 use amcast_protocols::fastcast::FastCast;
@@ -54,7 +56,8 @@ pub(super) fn measure(args: &Bench, kinds: bool) -> Result<(), Failure> {
     let mut all = Vec::new();
     let sizes = if args.is_quick() { &SIZES[..3] } else { &SIZES[..] };
     for &members in sizes {
-        let mut lan = Lan::new(members, LanBursts::Usual).map_err(Failure::Failed)?;
+        let mut lan =
+            Lan::new(members, LanLinks::near(LanBursts::Usual)).map_err(Failure::Failed)?;
         for protocol in [&FastCast as &dyn Entry, &Lcr, &RingPaxosMulticast] {
             for (load, of) in [
                 ("full", LanLoad::Full { outstanding: OUTSTANDING }),

@@ -3,9 +3,7 @@
 use super::echo;
 use super::member::{LanReport, LanTask};
 use super::watch::COURSE_STEP;
-use super::{
-    LAN_BITS_PER_S, LAN_QUEUE_BYTES, LanBroadcasts, LanBursts, LanLink, LanLosses, LanResult,
-};
+use super::{LAN_QUEUE_BYTES, LanBroadcasts, LanBursts, LanLink, LanLinks, LanLosses, LanResult};
 use crate::bench::child_process::{ChildOutput, ChildProcess, gather, this_program};
 use crate::bench::{Latency, histogram};
 use amcast_core::Time;
@@ -39,6 +37,7 @@ const GROUP: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(239
 /// Hosts on a switch, with links that are limited in rate.
 pub struct Lan {
     hosts: HostLab,
+    links: LanLinks,
     /// Runs so far: each is a cluster of its own.
     runs: u64,
 }
@@ -49,32 +48,24 @@ impl Lan {
         HostLab::missing_feature(&[LabFeature::Rates])
     }
 
-    /// Builds so many hosts that are close to each other.
+    /// Builds so many hosts.
     ///
     /// # Errors
     /// Why this user or this system cannot have them.
-    pub fn new(hosts: usize, bursts: LanBursts) -> Result<Self, String> {
-        Self::far(hosts, bursts, Duration::ZERO)
-    }
-
-    /// Builds so many hosts, and from each of them to any other one it takes this time.
-    ///
-    /// # Errors
-    /// Why this user or this system cannot have them.
-    pub fn far(hosts: usize, bursts: LanBursts, delay: Duration) -> Result<Self, String> {
-        let links = LinkSettings {
-            delay,
+    pub fn new(hosts: usize, links: LanLinks) -> Result<Self, String> {
+        let settings = LinkSettings {
+            delay: links.delay,
             queue_bytes: LAN_QUEUE_BYTES,
-            burst_bytes: match bursts {
+            burst_bytes: match links.bursts {
                 LanBursts::Usual => None,
                 LanBursts::Short => Some(SHORT_BURST_BYTES),
             },
-            ..LinkSettings::of_rate(LAN_BITS_PER_S)
+            ..LinkSettings::of_rate(links.bits_per_s)
         };
-        let hosts = HostLab::new(hosts, links).map_err(|e| e.to_string())?;
+        let hosts = HostLab::new(hosts, settings).map_err(|e| e.to_string())?;
         // Members leave the group at the end of a run, and others join it at once.
         hosts.flood_multicast().map_err(|e| e.to_string())?;
-        Ok(Self { hosts, runs: 0 })
+        Ok(Self { hosts, links, runs: 0 })
     }
 
     /// Measures the payload that a link carries, some times: other work on this machine makes it look slower. A receiver
@@ -91,7 +82,7 @@ impl Lan {
             link.tcp_mbps = link.tcp_mbps.max(tcp.mbit_per_s());
         }
         let most = |payload| {
-            let rate = LinkSettings::of_rate(LAN_BITS_PER_S).udp_goodput_max(payload);
+            let rate = LinkSettings::of_rate(self.links.bits_per_s).udp_goodput_max(payload);
             rate.map_or(f64::INFINITY, |bytes| bytes * 8.0 / 1e6)
         };
         link.udp_mbps = link.udp_mbps.min(most(DATAGRAM_PAYLOAD_BYTES));

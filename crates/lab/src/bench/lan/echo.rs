@@ -115,7 +115,7 @@ fn ask(
 
 #[cfg(test)]
 mod tests {
-    use crate::bench::lan::{Lan, LanBursts};
+    use crate::bench::lan::{Lan, LanBursts, LanLinks};
 
     #[test]
     fn all_hosts_answer_and_a_message_takes_its_time_on_both_links() {
@@ -126,7 +126,7 @@ mod tests {
                 why,
             );
         }
-        let lan = Lan::new(3, LanBursts::Short).expect("this machine grants hosts");
+        let lan = Lan::new(3, LanLinks::near(LanBursts::Short)).expect("this machine grants hosts");
         let least = |bytes| lan.echo(3, bytes, 10).expect("all answer").min;
         // 10 kB besides two frames, at 50.3 Mbit/s.
         let (short, long) = (least(64), least(10_000));

@@ -23,8 +23,9 @@ use super::Latency;
 use super::votes::VoteSource;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-/// The rate of each direction of each link, in bits of Ethernet frames per second: one that two cores fill with eight
+/// The usual rate of each direction of each link, in bits of Ethernet frames per second: one that two cores fill with eight
 /// hosts, and not the twofold one, at which processors are the limit; datagrams of 10 kB take just above 49 Mbit/s, since the
 /// rate of a link is set in whole megabits.
 pub const LAN_BITS_PER_S: u64 = 50_300_000;
@@ -40,6 +41,24 @@ pub enum LanBursts {
     Usual,
     /// Two frames: messages take the time on a link that they take on a wire.
     Short,
+}
+
+/// The links of the hosts, each direction of them.
+#[derive(Clone, Copy, Debug)]
+pub struct LanLinks {
+    /// Their rate, in bits of Ethernet frames per second.
+    pub bits_per_s: u64,
+    /// How much an idle one passes at once.
+    pub bursts: LanBursts,
+    /// How long it takes from a host to any other one, besides what the rate makes it take.
+    pub delay: Duration,
+}
+
+impl LanLinks {
+    /// Links of the usual rate between hosts that are close to each other.
+    pub const fn near(bursts: LanBursts) -> Self {
+        Self { bits_per_s: LAN_BITS_PER_S, bursts, delay: Duration::ZERO }
+    }
 }
 
 /// The payload that a link carries, in megabits a second.

@@ -418,7 +418,7 @@ fn sent_again(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::lan::{Lan, LanBursts};
+    use crate::bench::lan::{Lan, LanBursts, LanLinks};
 
     #[test]
     fn a_stream_has_its_rate_and_a_connection_takes_what_is_there_and_both_stop() {
@@ -429,7 +429,7 @@ mod tests {
                 why,
             );
         }
-        let lan = Lan::new(2, LanBursts::Usual).expect("this machine grants hosts");
+        let lan = Lan::new(2, LanLinks::near(LanBursts::Usual)).expect("this machine grants hosts");
         let run = |flow| {
             let [begins, lasts] = [Span::millis(200), Span::millis(800)];
             let plan = LanStranger { flow, from: 0, to: 1, begins, lasts };

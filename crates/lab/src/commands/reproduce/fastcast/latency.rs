@@ -124,7 +124,7 @@ pub(in crate::commands::reproduce) fn low_load(
         ));
         figures.push(json!({ "sender": sender, "points": seen }));
     }
-    let real = sockets::low_load(session)?;
+    let real = super::low_load::run(session)?;
     parts.extend(real.parts);
     claims.extend(real.claims);
     Ok(ExperimentAccount {

@@ -3,6 +3,7 @@
 //! goes beyond the paper: strangers on the links.
 
 mod latency;
+mod low_load;
 mod shares;
 mod sockets;
 mod strangers;

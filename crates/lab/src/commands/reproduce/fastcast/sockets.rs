@@ -5,7 +5,7 @@ use super::shares::{self, DEMAND_MBPS, DemandCourse};
 use super::{ComparedProtocol, MESSAGE_BYTES, PROTOCOLS};
 use crate::bench::broadcasts::LINK_MBPS;
 use crate::bench::lan::{
-    LAN_BITS_PER_S, LAN_QUEUE_BYTES, Lan, LanBroadcasts, LanBursts, LanLink, LanLoad, LanResult,
+    LAN_QUEUE_BYTES, Lan, LanBroadcasts, LanBursts, LanLink, LanLinks, LanLoad, LanResult,
 };
 use crate::bench::{Latency, heed_signals};
 use crate::commands::Failure;
@@ -23,10 +23,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 /// Hosts at most.
-const HOSTS: usize = 8;
+pub(super) const HOSTS: usize = 8;
 
 /// The result of a claim for which nothing was measured.
-const NOTHING_FOUND: &str = "nothing was measured";
+pub(super) const NOTHING_FOUND: &str = "nothing was measured";
 
 /// How often the floor of latencies is measured.
 const ECHOES: usize = 50;
@@ -45,55 +45,57 @@ pub(super) struct SocketFigure {
 
 /// A measurement.
 #[derive(Serialize)]
-struct SocketResult {
-    protocol: &'static str,
+pub(super) struct SocketResult {
+    pub(super) protocol: &'static str,
     /// The load in parts of a link, where it is not all that the members can send.
     #[serde(skip_serializing_if = "Option::is_none")]
     load: Option<f64>,
     /// The place of the only sender in the group, where there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    sender: Option<usize>,
+    pub(super) sender: Option<usize>,
     #[serde(flatten)]
-    found: LanResult,
+    pub(super) found: LanResult,
 }
 
 /// A group in which each protocol is measured.
 #[derive(Clone, Copy)]
-struct SocketPoint {
-    members: usize,
-    load: Option<f64>,
-    sender: Option<usize>,
-}
-
-impl SocketEcho {
-    fn median_ms(&self) -> f64 {
-        self.latency_ns.p50 as f64 / 1e6
-    }
+pub(super) struct SocketPoint {
+    pub(super) members: usize,
+    pub(super) load: Option<f64>,
+    pub(super) sender: Option<usize>,
 }
 
 impl SocketPoint {
-    const fn of(members: usize) -> Self {
+    pub(super) const fn of(members: usize) -> Self {
         Self { members, load: None, sender: None }
     }
 }
 
 /// Everything that was measured, and the link.
-struct SocketResults {
+pub(super) struct SocketResults {
+    /// The rate of each link, in bits of frames a second.
+    bits_per_s: u64,
     link: LanLink,
-    seen: Vec<SocketResult>,
+    pub(super) seen: Vec<SocketResult>,
     /// For each number of members, where latencies are what is measured: the floor of this machine.
-    echoes: Vec<SocketEcho>,
+    pub(super) echoes: Vec<SocketEcho>,
 }
 
 /// How long a message to all takes that each host answers at once, without any protocol.
 #[derive(Serialize)]
-struct SocketEcho {
-    members: usize,
+pub(super) struct SocketEcho {
+    pub(super) members: usize,
     latency_ns: Latency,
 }
 
+impl SocketEcho {
+    pub(super) fn median_ms(&self) -> f64 {
+        self.latency_ns.p50 as f64 / 1e6
+    }
+}
+
 impl SocketFigure {
-    fn skipped(why: &str) -> Self {
+    pub(super) fn skipped(why: &str) -> Self {
         Self {
             how: format!("On real sockets: skipped: {why}."),
             parts: Vec::new(),
@@ -106,15 +108,15 @@ impl SocketFigure {
         }
     }
 
-    fn of(
+    pub(super) fn of(
         results: &SocketResults,
         how: &str,
         parts: Vec<PagePart>,
         claims: Vec<PaperClaim>,
     ) -> Self {
-        let SocketResults { link, seen, echoes } = results;
+        let SocketResults { bits_per_s, link, seen, echoes } = results;
         let LanLink { udp_mbps, tcp_mbps } = link;
-        let rate = LAN_BITS_PER_S as f64 / 1e6;
+        let rate = *bits_per_s as f64 / 1e6;
         Self {
             how: format!(
                 "On real sockets: a process on each of up to {HOSTS} hosts, which are network namespaces of this machine \
@@ -151,17 +153,16 @@ pub(super) fn parameters(
     pairs.chain(timers).chain(link).collect()
 }
 
-/// Measures each protocol with each number of members and each load.
-fn measure(
-    session: &ReproduceSession<'_>,
-    bursts: LanBursts,
+/// Measures each protocol with each number of members and each load, after so many seconds and for so many.
+pub(super) fn measure(
+    links: LanLinks,
+    seconds: [f64; 2],
     points: &[SocketPoint],
     load: impl Fn(SocketPoint, f64) -> LanLoad,
 ) -> Result<SocketResults, Failure> {
     heed_signals();
-    let mut lan = Lan::new(HOSTS, bursts).map_err(Failure::Failed)?;
+    let mut lan = Lan::new(HOSTS, links).map_err(Failure::Failed)?;
     let link = lan.link().map_err(Failure::Failed)?;
-    let seconds = if session.quick { [0.5, 1.5] } else { [1.0, 5.0] };
     let (mut seen, mut echoes) = (Vec::new(), Vec::new());
     let bar = progress((points.len() * PROTOCOLS.len()) as u64, "runs on hosts");
     for &point in points {
@@ -187,7 +188,12 @@ fn measure(
         }
     }
     bar.finish_and_clear();
-    Ok(SocketResults { link, seen, echoes })
+    Ok(SocketResults { bits_per_s: links.bits_per_s, link, seen, echoes })
+}
+
+/// Seconds until it is measured, and for how long, where messages are many.
+pub(super) const fn seconds(session: &ReproduceSession<'_>) -> [f64; 2] {
+    if session.quick { [0.5, 1.5] } else { [1.0, 5.0] }
 }
 
 /// `N/(N-1)` of the link.
@@ -201,7 +207,8 @@ pub(super) fn follow(session: &ReproduceSession<'_>) -> Result<SocketFigure, Fai
         return Ok(SocketFigure::skipped(why));
     }
     heed_signals();
-    let mut lan = Lan::new(shares::MEMBERS, LanBursts::Usual).map_err(Failure::Failed)?;
+    let links = LanLinks::near(LanBursts::Usual);
+    let mut lan = Lan::new(shares::MEMBERS, links).map_err(Failure::Failed)?;
     let link = lan.link().map_err(Failure::Failed)?;
     let demand = DEMAND_MBPS.map(|of| of.map(|mbps| mbps * link.udp_mbps / LINK_MBPS));
     let phase = if session.quick { Span::secs(1) } else { Span::secs(5) };
@@ -238,7 +245,7 @@ pub(super) fn follow(session: &ReproduceSession<'_>) -> Result<SocketFigure, Fai
     );
     let chart = PagePart::Chart { name: "sockets".to_string(), caption: title.to_string(), svg };
     Ok(SocketFigure::of(
-        &SocketResults { link, seen, echoes: Vec::new() },
+        &SocketResults { bits_per_s: links.bits_per_s, link, seen, echoes: Vec::new() },
         &how,
         vec![chart],
         claims,
@@ -255,8 +262,8 @@ pub(super) fn throughput(
     }
     let sizes: Vec<usize> = if session.quick { vec![2, 4, HOSTS] } else { (2..=HOSTS).collect() };
     let points: Vec<_> = sizes.iter().map(|&n| SocketPoint::of(n)).collect();
-    let results =
-        measure(session, LanBursts::Usual, &points, |_, _| LanLoad::Full { outstanding })?;
+    let links = LanLinks::near(LanBursts::Usual);
+    let results = measure(links, seconds(session), &points, |_, _| LanLoad::Full { outstanding })?;
     let link = results.link.udp_mbps;
     let mut all = drawn(&results.seen, |s| (s.found.members as f64, s.found.delivered_mbps));
     let points = sizes.iter().map(|&n| (n as f64, optimum(link, n))).collect();
@@ -366,7 +373,8 @@ pub(super) fn response(session: &ReproduceSession<'_>) -> Result<SocketFigure, F
     };
     let at = |&part: &f64| SocketPoint { load: Some(part), ..SocketPoint::of(HOSTS) };
     let points: Vec<_> = parts.iter().map(at).collect();
-    let results = measure(session, LanBursts::Short, &points, |point, link_mbps| {
+    let links = LanLinks::near(LanBursts::Short);
+    let results = measure(links, seconds(session), &points, |point, link_mbps| {
         let mbps = point.load.unwrap_or(1.0) * link_mbps / point.members as f64;
         LanLoad::Open { senders: point.members, apart_ns: apart_ns(mbps) }
     })?;
@@ -386,107 +394,17 @@ pub(super) fn response(session: &ReproduceSession<'_>) -> Result<SocketFigure, F
     Ok(SocketFigure::of(&results, how, parts, claims))
 }
 
-/// Figure 8: one sender at a low load, the most senior member or the most junior one.
-pub(super) fn low_load(session: &ReproduceSession<'_>) -> Result<SocketFigure, Failure> {
-    if let Some(why) = Lan::missing() {
-        return Ok(SocketFigure::skipped(why));
-    }
-    let sizes: Vec<usize> = if session.quick { vec![2, 4, HOSTS] } else { (2..=HOSTS).collect() };
-    let at = |n: usize, sender| SocketPoint { sender: Some(sender), ..SocketPoint::of(n) };
-    let points: Vec<_> = sizes.iter().flat_map(|&n| [at(n, 0), at(n, n - 1)]).collect();
-    let results = measure(session, LanBursts::Short, &points, |point, _| LanLoad::One {
-        sender: point.sender.unwrap_or(0),
-        apart_ns: apart_ns(1.0),
-    })?;
-    let of =
-        |is_first: bool| results.seen.iter().filter(move |s| (s.sender == Some(0)) == is_first);
-    let (mut parts, mut claims) = (Vec::new(), Vec::new());
-    for (name, is_first) in [("sockets", true), ("sockets-junior", false)] {
-        let sender = if is_first { "most senior" } else { "most junior" };
-        let title = format!("latency of the {sender} member at 1 Mbit/s on real sockets");
-        let mut all =
-            drawn(of(is_first), |s| (s.found.members as f64, s.found.latency_ns.p50 as f64 / 1e6));
-        let floor = results.echoes.iter().map(|e| (e.members as f64, e.median_ms())).collect();
-        all.push(ChartLine { name: "answer of each host".to_string(), points: floor });
-        let svg = lines(&Axes { title: &title, x: "members", y: "milliseconds (median)" }, &all)?;
-        parts.push(PagePart::Chart { name: name.to_string(), caption: title, svg });
-        claims.push(is_constant(of(is_first), sender));
-        claims.push(is_constant_beside(&beside_floors(of(is_first), &results.echoes), sender));
-    }
-    let place = |s: &SocketResult| {
-        let sender = if s.sender == Some(0) { "most senior" } else { "most junior" };
-        format!("{}, {sender}", s.found.members)
-    };
-    parts.push(latency_table("Figure 8 on real sockets", "members, sender", &results.seen, &place));
-    claims.push(below(&results.seen, "a lower latency on real sockets"));
-    let how = "One member broadcasts messages of 10 kB, 1 Mbit/s of them: the most senior one, which is the leader of FastCast, and \
-               the coordinator of Ring Paxos, to which no other one has to send them first; or the most junior one, which is \
-               neither. An idle link passes two frames at once, and then its rate: so a message takes its time on each link \
-               that it crosses. With more members than cores, these take turns on them, and latencies grow with the group: so \
-               do those of a datagram of 10 kB to all hosts that each of them answers at once, without any protocol, which is the \
-               floor in the charts.";
-    Ok(SocketFigure::of(&results, how, parts, claims))
-}
-
-/// The claim that the latency of FastCast is the same in groups of any size.
-fn is_constant<'a>(seen: impl Iterator<Item = &'a SocketResult>, sender: &str) -> PaperClaim {
-    let own: Vec<f64> = seen.filter(|s| s.protocol == FastCast.name()).map(median_ms).collect();
-    let least = own.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = own.iter().copied().fold(0.0, f64::max);
-    PaperClaim {
-        paper: format!(
-            "the latency of FastCast is constant in the number of members, on real sockets, of the {sender} member"
-        ),
-        found: match own.is_empty() {
-            true => NOTHING_FOUND.to_string(),
-            false => format!("medians of {least:.3} to {most:.3} ms"),
-        },
-        holds: ClaimVerdict::of_any(!own.is_empty(), most <= least * 1.1),
-    }
-}
-
-/// Medians of FastCast beside the floor of as many hosts, in milliseconds.
-fn beside_floors<'a>(
-    seen: impl Iterator<Item = &'a SocketResult>,
-    floors: &[SocketEcho],
-) -> Vec<(f64, f64)> {
-    let floor = |members: usize| floors.iter().find(|e| e.members == members);
-    let own = seen.filter(|s| s.protocol == FastCast.name());
-    own.filter_map(|s| Some((median_ms(s), floor(s.found.members)?.median_ms()))).collect()
-}
-
-/// The claim that the latency of FastCast is the same in groups of any size, as far as that of a message that as many hosts answer
-/// is: medians of both.
-fn is_constant_beside(pairs: &[(f64, f64)], sender: &str) -> PaperClaim {
-    let times = pairs.iter().map(|(own, floor)| own / floor);
-    let (least, most) = times.fold((f64::INFINITY, 0.0_f64), |(l, m), v| (l.min(v), m.max(v)));
-    let floors: Vec<_> = pairs.iter().map(|(_, floor)| format!("{floor:.3}")).collect();
-    PaperClaim {
-        paper: format!(
-            "the same, beside a message to all hosts that each of them answers, of the {sender} member"
-        ),
-        found: match pairs.is_empty() {
-            true => NOTHING_FOUND.to_string(),
-            false => format!(
-                "medians are {least:.2} to {most:.2} times that, which takes {} ms",
-                floors.join(", ")
-            ),
-        },
-        holds: ClaimVerdict::of_any(!pairs.is_empty(), most <= least * 1.1),
-    }
-}
-
 /// How far the messages of a member are apart that sends so many megabits a second.
-fn apart_ns(mbps: f64) -> u64 {
+pub(super) fn apart_ns(mbps: f64) -> u64 {
     (MESSAGE_BYTES as f64 * 8e3 / mbps) as u64
 }
 
-fn median_ms(s: &SocketResult) -> f64 {
+pub(super) fn median_ms(s: &SocketResult) -> f64 {
     s.found.latency_ns.p50 as f64 / 1e6
 }
 
 /// The claim that FastCast is below every other protocol at each point.
-fn below(seen: &[SocketResult], what: &str) -> PaperClaim {
+pub(super) fn below(seen: &[SocketResult], what: &str) -> PaperClaim {
     let ratios = seen.chunks(PROTOCOLS.len()).flat_map(|point| {
         let own = point.iter().find(|s| s.protocol == FastCast.name()).map_or(f64::NAN, median_ms);
         point.iter().filter(|s| s.protocol != FastCast.name()).map(move |s| median_ms(s) / own)
@@ -503,7 +421,7 @@ fn below(seen: &[SocketResult], what: &str) -> PaperClaim {
     }
 }
 
-fn latency_table(
+pub(super) fn latency_table(
     caption: &str,
     by: &str,
     seen: &[SocketResult],
@@ -529,7 +447,7 @@ fn latency_table(
 }
 
 /// A line for each protocol.
-fn drawn<'a>(
+pub(super) fn drawn<'a>(
     seen: impl IntoIterator<Item = &'a SocketResult> + Clone,
     point: impl Fn(&SocketResult) -> (f64, f64),
 ) -> Vec<ChartLine> {
@@ -551,24 +469,6 @@ mod tests {
         assert_eq!(figure.how, "On real sockets: skipped: hosts need root.");
         assert_eq!(figure.claims[0].holds, ClaimVerdict::Open);
         assert!(figure.claims[0].found.contains("hosts need root") && figure.parts.is_empty());
-    }
-
-    #[test]
-    fn a_latency_that_grows_as_the_floor_does_is_constant_beside_it() {
-        let claim = is_constant_beside(&[(1.5, 1.0), (3.2, 2.0)], "only");
-        assert_eq!(claim.holds, ClaimVerdict::Yes);
-        assert_eq!(claim.found, "medians are 1.50 to 1.60 times that, which takes 1.000, 2.000 ms");
-        assert_eq!(is_constant_beside(&[(1.5, 1.0), (3.5, 2.0)], "only").holds, ClaimVerdict::No);
-    }
-
-    #[test]
-    fn without_measurements_every_claim_is_open() {
-        let none = core::iter::empty;
-        for claim in [is_constant(none(), "only"), is_constant_beside(&[], "only"), below(&[], "x")]
-        {
-            assert_eq!(claim.holds, ClaimVerdict::Open, "{}", claim.paper);
-            assert_eq!(claim.found, NOTHING_FOUND);
-        }
     }
 
     #[test]

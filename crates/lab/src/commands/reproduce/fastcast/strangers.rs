@@ -6,8 +6,8 @@ use super::sockets::{optimum, parameters};
 use super::{ComparedProtocol, MESSAGE_BYTES, PROTOCOLS};
 use crate::bench::lan::{
     COURSE_STEP, ContendedBroadcasts, ContendedResult, FramesLost, LAN_BITS_PER_S, LAN_QUEUE_BYTES,
-    Lan, LanBroadcasts, LanBursts, LanLink, LanLoad, LanLosses, LanStranger, StrangerFlow,
-    StrangerResult,
+    Lan, LanBroadcasts, LanBursts, LanLink, LanLinks, LanLoad, LanLosses, LanStranger,
+    StrangerFlow, StrangerResult,
 };
 use crate::bench::{Latency, heed_signals};
 use crate::commands::Failure;
@@ -220,7 +220,7 @@ fn how(all: &StrangerRuns) -> String {
 
 fn measure(session: &ReproduceSession<'_>) -> Result<StrangerRuns, Failure> {
     heed_signals();
-    let mut lan = Lan::new(MEMBERS, LanBursts::Usual).map_err(Failure::Failed)?;
+    let mut lan = Lan::new(MEMBERS, LanLinks::near(LanBursts::Usual)).map_err(Failure::Failed)?;
     let link = lan.link().map_err(Failure::Failed)?;
     let (rounds, seconds) = if session.quick { (1, 3) } else { (3, 10) };
     let phase = Span::secs(seconds);

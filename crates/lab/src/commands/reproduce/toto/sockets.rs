@@ -4,7 +4,9 @@
 use super::model::least_latency_ms;
 use super::{MEMBERS, MESSAGE_BYTES, MESSAGES, PROTOCOLS, extremes, text};
 use crate::bench::heed_signals;
-use crate::bench::lan::{LAN_BITS_PER_S, Lan, LanBroadcasts, LanBursts, LanLoad, LanResult};
+use crate::bench::lan::{
+    LAN_BITS_PER_S, Lan, LanBroadcasts, LanBursts, LanLinks, LanLoad, LanResult,
+};
 use crate::bench::votes::VoteSource;
 use crate::commands::Failure;
 use crate::commands::cores::progress;
@@ -84,7 +86,7 @@ pub(super) fn latency(
         return Ok(skipped(why));
     }
     heed_signals();
-    let mut lan = Lan::new(MEMBERS, LanBursts::Short).map_err(Failure::Failed)?;
+    let mut lan = Lan::new(MEMBERS, LanLinks::near(LanBursts::Short)).map_err(Failure::Failed)?;
     let loads: &[u64] = if session.quick { &super::QUICK_LOADS } else { &super::LOADS };
     let mut seen = Vec::new();
     let bar = progress((SIZES.len() * loads.len() * PROTOCOLS.len()) as u64, "runs on hosts");

@@ -3,7 +3,9 @@
 
 use super::{MEMBERS, MESSAGE_BYTES, extremes, text};
 use crate::bench::heed_signals;
-use crate::bench::lan::{LAN_BITS_PER_S, Lan, LanBroadcasts, LanBursts, LanLoad, LanResult};
+use crate::bench::lan::{
+    LAN_BITS_PER_S, Lan, LanBroadcasts, LanBursts, LanLinks, LanLoad, LanResult,
+};
 use crate::bench::votes::VoteSource;
 use crate::commands::Failure;
 use crate::commands::cores::progress;
@@ -78,7 +80,8 @@ fn measure(
     seen: &mut Vec<UniformResult>,
 ) -> Result<(), Failure> {
     let delay = if far { FAR } else { Duration::ZERO };
-    let mut lan = Lan::far(MEMBERS, LanBursts::Usual, delay).map_err(Failure::Failed)?;
+    let links = LanLinks { delay, ..LanLinks::near(LanBursts::Usual) };
+    let mut lan = Lan::new(MEMBERS, links).map_err(Failure::Failed)?;
     let rounds = if session.quick { 1 } else { 3 };
     let bar = progress((SIZES.len() * rounds * PROTOCOLS.len()) as u64, "runs on hosts");
     for members in SIZES {
