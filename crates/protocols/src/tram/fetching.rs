@@ -43,7 +43,7 @@
 //!   nothing that it appends is decided, and no candidate adopts its log. In RamCast a leader also counts a proposal that is
 //!   only in its own log, but not one that it has fetched; and its clock, which other groups hear of before it is decided,
 //!   passes the timestamps in records that it takes up. So the first line of a read is read once more: a group's writer
-//!   writes in the order of positions, so nothing behind a line was written over while that is the same.
+//!   writes in the order of positions, so nothing behind a line was written over while that is the same, stamp and all.
 //!
 //! # When it is live
 //! Let the writer reach some follower that is caught up and that the leader reaches. The record lies there after a write; the

@@ -462,8 +462,8 @@ impl TramReplica {
         // not even who surveys this log sees it. The copy is looked at, and not the source once more: a client may
         // change its own buffer at any time, and all replicas go by the copy.
         let line = &log[ring.at(start) as usize];
-        // A group's buffer has no holder line. Only its writer changes it, a lap later and only once this leader was deposed; words of the
-        // copy that are newer than its head are behind a new head in the buffer.
+        // A group's buffer has no holder line. Its writer changes it a lap later, once this leader was deposed: where words of the copy
+        // are newer than its head, the buffer has a new head. (A line that was changed but for its stamp looks whole.)
         let stays = may_move || source_lines[0].words() == line.words();
         let is_whole = stays && is_of(source_lines, from.stamp(pos, epoch));
         if !is_whole || RingRecord::parse(&line.words()) != Some(*record) || moved() {

@@ -123,7 +123,7 @@ pub(crate) struct OutgoingTransfer {
     need: u64,
     /// The head is not sent before the application has applied everything up to here.
     awaits: u64,
-    /// How much was staged and read at the last look, and since when it is so much.
+    /// How much was staged, read, and applied of what the head waits for, at the last look, and since when it is so much.
     moved: (usize, u64, u64, Time),
 }
 
@@ -452,6 +452,8 @@ impl TramReplica {
         let patience = SUSPECT.get(&self.config).times(u64::from(HOLD_MAX));
         let (now, applied) = (self.now, self.progress.applied);
         let Some(outgoing) = &mut self.transfers.outgoing else { return };
+        // The application moves the transfer as long as the head waits for it.
+        let applied = applied.min(outgoing.awaits);
         let (.., since) = outgoing.moved;
         let moved = (outgoing.staged, read, applied, since);
         if moved != outgoing.moved {

@@ -195,6 +195,41 @@ fn a_leader_that_does_not_look_at_the_holder_again_is_noticed() {
 }
 
 #[test]
+fn what_is_written_over_between_two_reads_of_a_groups_line_is_not_taken_up() {
+    for entry in [&Tram as &'static dyn Entry, &RamCast] {
+        let mut w = world(entry, 2, &[]);
+        let child = w.leader(1).unwrap().index();
+        w.dead.push((0, child));
+        assert!(w.cast(&[0, 1], b"message"));
+        let is_read = |a: &TramAnswer| matches!(a, TramAnswer::Done(_, TramReply::Words(lines)) if lines.len() > 1);
+        while !w.processes[child].inbox.iter().any(is_read) {
+            w.run(1);
+            assert!(w.now < Time::ZERO + Span::secs(1), "the leader reads nothing");
+        }
+        let ring = match entry.name() {
+            "ramcast" => Layout::of_exchange(&w.config).unwrap().proposals(Gid(0), 0),
+            _ => Layout::new(&w.config).unwrap().hm_of(Gid(0), 0),
+        };
+        let meddle = |w: &TramWorld, by: u64| {
+            let replicas = (0..3).map(|r| w.replica(1, r).index());
+            for p in replicas.filter(|&p| p != child) {
+                let process = &w.processes[p];
+                let line = &process.memory.heap.lines(ring.region)[ring.at(0) as usize];
+                let mut words = line.words();
+                words[5] ^= by;
+                line.put(&words, line.stamp());
+            }
+        };
+        meddle(&w, 1);
+        w.run(1);
+        assert!(!has_fetched(&w), "{}", entry.name());
+        meddle(&w, 1);
+        w.run(1000);
+        assert!(has_fetched(&w) && w.seqs(w.replica(1, 2)) == [1]);
+    }
+}
+
+#[test]
 fn a_new_holder_that_never_reaches_the_leader_is_served() {
     let mut w = world(&Tram, 1, &[]);
     let client = client_of(&w);

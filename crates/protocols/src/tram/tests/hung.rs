@@ -265,6 +265,23 @@ fn continues_where_the_log_does_not_reach_a_reader(set: &[(&str, &str)]) -> bool
 }
 
 #[test]
+fn a_source_holds_the_log_for_no_reader_that_reads_nothing_while_its_own_application_works() {
+    let mut w = group(5);
+    cast(&mut w, 100);
+    w.crash(Pid(4));
+    cast(&mut w, 5);
+    w.cut.extend([(0, 4), (4, 0)]);
+    w.restart(Pid(4));
+    w.run(50);
+    for _ in 0..4 * LONG / 20 {
+        w.run(20);
+        assert!(w.cast(&[0], b"message"), "the ring is full");
+    }
+    assert_eq!(marks(&w, "tram-drops-hold"), 1);
+    assert_eq!(lagging(&w)[0] & 0b1110, 0, "the others are waited for");
+}
+
+#[test]
 fn a_reader_that_the_log_does_not_reach_does_not_stop_its_group_through_its_source() {
     assert!(continues_where_the_log_does_not_reach_a_reader(&[]));
 }
