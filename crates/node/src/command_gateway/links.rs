@@ -188,7 +188,7 @@ fn payload_max(entry: &dyn Entry, config: &Config) -> Result<usize, GatewayError
 /// several hosts count from different numbers on: each host has another first node, whose lives are counted in `dir`.
 fn free_place(dir: &Path, replicas: usize) -> io::Result<(u32, IncarnationLock)> {
     let has_node = |rank: &usize| dir.join(crate::cluster_dir::life_name(*rank)).exists();
-    let first_node = (0..replicas).find(has_node).unwrap_or(0);
+    let first_node = (0..replicas).find(has_node).unwrap_or(replicas);
     // Programs of earlier versions count from `REPLICAS_MAX` on, on any host.
     let first = REPLICAS_MAX + PLACES * (1 + first_node);
     for n in 0..PLACES {

@@ -100,7 +100,7 @@ fn slowed(now: Stamp, next: Stamp, agreed: Stamp) -> Stamp {
     }
     // Halves of moments, not of the time between them: what is left over counts at the next one.
     let half_ms = (next.host_ms / 2 - now.host_ms / 2).min(AHEAD_MAX_MS / 2);
-    Stamp { wall_ms: now.wall_ms + half_ms, ..next }
+    Stamp { wall_ms: now.wall_ms.saturating_add(half_ms), ..next }
 }
 
 #[cfg(test)]
