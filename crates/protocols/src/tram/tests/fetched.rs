@@ -229,6 +229,41 @@ fn what_is_written_over_between_two_reads_of_a_groups_line_is_not_taken_up() {
     }
 }
 
+/// What the leader of the second group has delivered of a message for both, where its log does not reach its followers since it has the
+/// other group's timestamp.
+fn delivered_ahead(fetched: bool) -> Vec<u64> {
+    let mut w = world(&RamCast, 2, &[]);
+    let (other, leader) = (w.leader(0).unwrap().index(), w.leader(1).unwrap().index());
+    match fetched {
+        true => w.dead.push((other, leader)),
+        false => w.paused.push(other),
+    }
+    // The clock of the second group is ahead: its timestamp is the message's.
+    assert!(w.cast(&[1], b"first"));
+    w.run(10);
+    assert!(w.cast(&[0, 1], b"message"));
+    // The second group decides the message.
+    w.run(10);
+    let is_read = |a: &TramAnswer| matches!(a, TramAnswer::Done(_, TramReply::Words(lines)) if lines.len() > 1);
+    while fetched && !w.processes[leader].inbox.iter().any(is_read) {
+        w.run(1);
+        assert!(w.now < Time::ZERO + Span::secs(1), "the leader reads nothing");
+    }
+    w.paused.clear();
+    let group = [0, 1, 2].map(|r| w.replica(1, r).index());
+    w.cut.extend(group.map(|p| (leader, p)));
+    w.run(5);
+    assert_eq!(w.leader(1), Some(Pid(leader as u32)));
+    assert_eq!(has_fetched(&w), fetched);
+    w.seqs(Pid(leader as u32))
+}
+
+#[test]
+fn a_fetched_timestamp_counts_once_it_is_decided_and_one_from_the_own_buffer_at_once() {
+    assert_eq!(delivered_ahead(false), [1, 2]);
+    assert_eq!(delivered_ahead(true), [1]);
+}
+
 #[test]
 fn a_new_holder_that_never_reaches_the_leader_is_served() {
     let mut w = world(&Tram, 1, &[]);

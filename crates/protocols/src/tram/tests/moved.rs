@@ -95,6 +95,45 @@ fn a_line_that_is_written_over_amid_a_message_makes_it_no_message() {
 }
 
 #[test]
+fn a_groups_line_that_is_written_over_while_it_is_copied_is_not_taken_up() {
+    let mut w = TramWorld::of(&RamCast, (2, 3), "breadth", &[]);
+    w.run(50);
+    let reader = w.leader(1).expect("it leads").index();
+    let layout = Layout::of_exchange(&w.config).unwrap();
+    let (source, log) = (layout.proposals(Gid(0), 0), layout.log(reader - 3, 0).region);
+    w.paused.push(reader);
+    assert!(w.cast(&[0, 1], b"message"));
+    w.run(5);
+    let at = source.at(0) as usize;
+    let line = |w: &TramWorld| w.processes[reader].memory.heap.lines(source.region)[at].words();
+    let before = line(&w);
+    // The copy has the former head and a later timestamp. The line that follows has both anew.
+    let looks = Cell::new(0);
+    w.processes[reader].memory.meddles = Some(alloc::boxed::Box::new(move |region, heap| {
+        let line = &heap.lines(source.region)[at];
+        let mut words = line.words();
+        match (region, looks.get()) {
+            (region, 0) if region == source.region => {}
+            (region, 1) if region == log => words[5] += 1,
+            (region, 2) if region == source.region => words[2] += 1,
+            _ => return,
+        }
+        looks.set(looks.get() + 1);
+        line.put(&words, line.stamp());
+    }));
+    w.paused.clear();
+    w.step(reader, Input::Medium(MemoryInput::Poll));
+    w.processes[reader].memory.meddles = None;
+    assert!(line(&w)[5] > before[5], "it changed while the leader copied it");
+    assert!(w.processes[reader].marks.contains(&"tram-buffer-moved"));
+    let restored = &w.processes[reader].memory.heap.lines(source.region)[at];
+    restored.put(&before, restored.stamp());
+    w.run(100);
+    let replicas = [0, 1].into_iter().flat_map(|g| (0..3).map(move |r| (g, r)));
+    assert!(replicas.map(|(g, r)| w.replica(g, r)).all(|p| w.seqs(p) == [1]));
+}
+
+#[test]
 fn a_record_that_was_not_taken_leaves_no_pad() {
     let (mut w, hm, log) = group(&[]);
     cast_short(&mut w, 62);
