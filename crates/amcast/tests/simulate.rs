@@ -86,6 +86,21 @@ fn the_bank_is_as_it_should_be_under_all_faults() {
 }
 
 #[test]
+fn an_application_that_hangs_for_a_while_harms_nobody() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut hung = 0;
+    for name in ["tram", "ramcast", "multi-ring", "multi-ring-memory", "sb-urcast"] {
+        for seed in 0..2 {
+            let ran = run(name, (seed, Profile::Hang), None, KvWorkload::new);
+            assert_eq!(ran.report.outcome, RunOutcome::Settled, "{name} {seed}");
+            assert_eq!(ran.findings, [], "{name} {seed}");
+            hung += ran.counts.get("applications that hang").copied().unwrap_or(0);
+        }
+    }
+    assert!(hung >= 10, "{hung}: each run has one");
+}
+
+#[test]
 fn what_nodes_execute_early_is_undone_where_the_order_is_another_one() {
     let _limit = amcast_test_policy::time_limit();
     let mut undone = 0;

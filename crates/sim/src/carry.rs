@@ -421,6 +421,9 @@ impl SimulatedRun<'_> {
         if process.life != life {
             return;
         }
+        if process.hung_until > self.now {
+            return self.queue.push(process.hung_until, HarnessTimer::Apply(p, life));
+        }
         let app = &mut process.app;
         app.applying = false;
         let position = app.may_apply();

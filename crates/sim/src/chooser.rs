@@ -43,11 +43,13 @@ pub enum Concern {
     Overlays,
     /// Which links fail for good, and when.
     DeadLinks,
+    /// Whose applications hang, and when.
+    Hangs,
 }
 
 impl Concern {
     /// How many there are.
-    pub const COUNT: usize = 15;
+    pub const COUNT: usize = 16;
 
     /// Each of them.
     pub const ALL: [Self; Self::COUNT] = [
@@ -66,6 +68,7 @@ impl Concern {
         Self::Unreached,
         Self::Overlays,
         Self::DeadLinks,
+        Self::Hangs,
     ];
 
     /// Its name: the name of its stream.
@@ -86,6 +89,7 @@ impl Concern {
             Self::Unreached => "unreached",
             Self::Overlays => "overlays",
             Self::DeadLinks => "dead-links",
+            Self::Hangs => "hangs",
         }
     }
 }

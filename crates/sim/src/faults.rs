@@ -4,6 +4,7 @@
 //! and none of another.
 
 mod dead_links;
+mod hangs;
 pub(crate) mod overlays;
 mod successions;
 mod words;
@@ -35,13 +36,15 @@ pub enum Profile {
     /// Disks that take long to make anything durable, that are full for a while, are replaced or
     /// damaged.
     Disk,
+    /// Applications execute nothing for a while.
+    Hang,
     /// All of these.
     All,
 }
 
 impl Profile {
     /// Each of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::None,
         Self::Crash,
         Self::Pause,
@@ -49,6 +52,7 @@ impl Profile {
         Self::Memory,
         Self::Oracle,
         Self::Disk,
+        Self::Hang,
         Self::All,
     ];
 
@@ -62,6 +66,7 @@ impl Profile {
             Self::Memory => "memory",
             Self::Oracle => "oracle",
             Self::Disk => "disk",
+            Self::Hang => "hang",
             Self::All => "all",
         }
     }
@@ -158,6 +163,14 @@ pub enum Fault {
     },
     /// A process takes no step for a while; its connections stand, and what comes waits for it.
     Pause {
+        /// The process.
+        p: Pid,
+        /// How long.
+        span: Span,
+    },
+    /// The application of a process executes nothing for a while: what is delivered waits for it. The process itself takes
+    /// its steps.
+    Hang {
         /// The process.
         p: Pid,
         /// How long.
@@ -310,6 +323,9 @@ pub(crate) fn draw(
     }
     if profile.has(Profile::Pause) {
         draw.silences();
+    }
+    if profile.has(Profile::Hang) {
+        draw.hangs();
     }
     if profile.has(Profile::Memory) && about.medium == MediumKind::Memory {
         draw.some(3, FaultDrawing::slow_writer);

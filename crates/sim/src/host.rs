@@ -68,6 +68,9 @@ pub trait Host {
     /// The disk of the node of this rank has no room for a checkpoint before `until`.
     fn full(&mut self, _now: Time, _rank: usize, _until: Time) {}
 
+    /// The application of the node of this rank, if it lives, executes nothing before `until`.
+    fn hung(&mut self, _now: Time, _rank: usize, _until: Time) {}
+
     /// Does what is to be done: after processes took steps, and at the deadline.
     fn poll(&mut self, now: Time, ports: &dyn HostPorts, requests: &mut Vec<HostRequest>);
 
@@ -227,6 +230,13 @@ impl SimulatedRun<'_> {
     pub(crate) fn fill_host(&mut self, p: Pid, until: Time) {
         if let (Some(rank), Some(host)) = (self.hosted_rank(p), &mut self.above.host) {
             host.full(self.now, rank, until);
+        }
+    }
+
+    /// The application of the node of `p`, if it is one with a host, hangs until then.
+    pub(crate) fn hang_host(&mut self, p: Pid, until: Time) {
+        if let (Some(rank), Some(host)) = (self.hosted_rank(p), &mut self.above.host) {
+            host.hung(self.now, rank, until);
         }
     }
 

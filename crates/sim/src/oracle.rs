@@ -59,6 +59,7 @@ impl SimulatedRun<'_> {
             }
             Fault::Leave { p, patience, down } => self.ask_to_leave(*p, *patience, *down),
             Fault::Pause { p, span } => self.strike_pause(*p, *span),
+            Fault::Hang { p, span } => self.strike_hang(*p, *span),
             Fault::Partition { side, both, span } => {
                 let over = self.over(*span);
                 let side: Vec<Pid> = side.iter().flat_map(|&p| self.node_of(p)).collect();
@@ -134,6 +135,20 @@ impl SimulatedRun<'_> {
             let process = &mut self.procs[q.index()];
             process.free_at = process.free_at.max(over);
         }
+    }
+
+    /// The application of a process, or that of its node, executes nothing for a while.
+    fn strike_hang(&mut self, p: Pid, span: Span) {
+        if !self.procs[p.index()].alive() {
+            return;
+        }
+        self.mark("sim-hung");
+        let over = self.over(span);
+        for q in self.node_of(p) {
+            let process = &mut self.procs[q.index()];
+            process.hung_until = process.hung_until.max(over);
+        }
+        self.hang_host(p, over);
     }
 
     fn part(&mut self, from: Pid, to: Pid, over: Time) {
@@ -325,7 +340,7 @@ impl SimulatedRun<'_> {
         process.given.clear();
         process.barriers.clear();
         (process.run_at, process.wake_at, process.poll_at) = (None, None, None);
-        process.free_at = self.now;
+        (process.free_at, process.hung_until) = (self.now, Time::ZERO);
         (process.doomed, process.leaving, process.fit) = (None, None, false);
         (process.pauses, process.unposted) = (None, None);
         process.contract.restart(forgets_views);

@@ -126,6 +126,8 @@ pub(crate) struct SimProcess {
     pub datagram_bytes: u64,
     /// Busy or paused until then.
     pub free_at: Time,
+    /// Its application executes nothing before that.
+    pub hung_until: Time,
     /// When the inbox is looked at again, if it has to wait.
     pub run_at: Option<Time>,
     pub wake_at: Option<Time>,
@@ -179,6 +181,7 @@ impl SimProcess {
             inbox: VecDeque::new(),
             datagram_bytes: 0,
             free_at: Time::ZERO,
+            hung_until: Time::ZERO,
             run_at: None,
             wake_at: None,
             poll_at: None,

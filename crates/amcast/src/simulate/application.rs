@@ -29,6 +29,8 @@ pub(super) struct SimApplication<M: SimulatedService> {
     digests: Option<DigestPace>,
     /// The early execution of its commands, where it has one shard.
     early: Option<CheckedEarly>,
+    /// It executes nothing, and answers no read.
+    pub(super) is_hung: bool,
     /// Whether commands are handed in however far ordered time is behind (a mutant).
     hands_in_too_soon: bool,
 }
@@ -52,7 +54,7 @@ impl<M: SimulatedService> SimApplication<M> {
         let clocks = reports.map(|(cluster, rank)| ClockPace::new(cluster, rank));
         let hands_in_too_soon = shape.mutant == Some(ServiceMutant::HandsInTooSoon);
         let early = (shards == 1).then(CheckedEarly::new);
-        Self { executor, groups, clocks, digests, early, hands_in_too_soon }
+        Self { executor, groups, clocks, digests, early, is_hung: false, hands_in_too_soon }
     }
 
     /// How many commands it has undone that it had executed early.
@@ -96,6 +98,9 @@ impl<M: SimulatedService> SimApplication<M> {
         written: &[SessionWrite],
         answer: &mut Vec<u8>,
     ) -> LocalRead {
+        if self.is_hung {
+            return LocalRead::NotYet;
+        }
         self.executor.peek(0, read, written, answer)
     }
 
@@ -109,6 +114,9 @@ impl<M: SimulatedService> Application for SimApplication<M> {
     type State = ExecutorState<M>;
 
     fn deliver(&mut self, command: DeliveredCommand<'_>, answer: TellAnswer<'_>) -> bool {
+        if self.is_hung {
+            return false;
+        }
         let DeliveredCommand { group, position, msg, dst, payload } = command;
         let taken = self.executor.deliver(group, position, msg, dst, payload, &mut |a| {
             answer(a.id, a.outcome, a.bytes);
@@ -148,6 +156,9 @@ impl<M: SimulatedService> Application for SimApplication<M> {
         command: &[u8],
         answer: &mut Vec<u8>,
     ) -> LocalReadResult {
+        if self.is_hung {
+            return LocalReadResult::NotYet;
+        }
         match self.executor.peek_one(group, number, command, answer) {
             LocalRead::Answered(outcome) => LocalReadResult::Answered(outcome),
             LocalRead::Later => LocalReadResult::Later,
@@ -170,6 +181,9 @@ impl<M: SimulatedService> Application for SimApplication<M> {
     }
 
     fn piece(&mut self, most: usize, to: &mut Vec<u8>) -> bool {
+        if self.is_hung {
+            return true;
+        }
         self.executor.piece(most, to)
     }
 

@@ -409,7 +409,9 @@ impl<W: Workload> ServiceHost<W> {
         let mut replies = Vec::new();
         let node = &mut self.nodes[rank];
         let incarnation = node.incarnation;
-        if let Some(running) = &mut node.running {
+        // An application that hangs takes no state over.
+        let is_hung = node.note_hang(now);
+        if let Some(running) = node.running.as_mut().filter(|_| !is_hung) {
             match running.recovery.take_over() {
                 Some(TakeOver::Adopted(_)) => {
                     node.has_adopted();
@@ -597,6 +599,7 @@ impl<W: Workload> Host for ServiceHost<W> {
     fn deliver(&mut self, now: Time, p: Pid, delivery: Delivery, payload: &[u8]) {
         let Some(rank) = self.rank(p) else { return };
         let mut replies = Vec::new();
+        self.nodes[rank].note_hang(now);
         self.nodes[rank].deliver(now, p, (delivery, payload), &mut replies);
         self.replied(now, rank, replies);
     }
@@ -634,6 +637,11 @@ impl<W: Workload> Host for ServiceHost<W> {
         if self.nodes[rank].fill_disk(until) {
             self.count("checkpoints without room");
         }
+    }
+
+    fn hung(&mut self, _: Time, rank: usize, until: Time) {
+        self.count("applications that hang");
+        self.nodes[rank].hang(until);
     }
 
     fn crashed(&mut self, _: Time, rank: usize) {

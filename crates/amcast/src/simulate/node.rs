@@ -119,6 +119,8 @@ pub(super) struct SimNode<M: SimulatedService> {
     pub(super) has_work: bool,
     /// Its disk takes no checkpoint before that.
     full_until: Time,
+    /// Its application executes nothing before that.
+    hung_until: Time,
     /// Its checkpoint cannot be read any more.
     pub(super) is_damaged: bool,
     clock: SimulatedHostClock,
@@ -150,6 +152,7 @@ impl<M: SimulatedService> SimNode<M> {
             multicasts,
             has_work: true,
             full_until: Time::ZERO,
+            hung_until: Time::ZERO,
             is_damaged: false,
             clock,
             rank,
@@ -234,9 +237,21 @@ impl<M: SimulatedService> SimNode<M> {
         recovery.waiting_bytes().checked_sub(bound).filter(|over| *over > 0)
     }
 
+    /// Its application executes nothing before `until`.
+    pub(super) fn hang(&mut self, until: Time) {
+        self.hung_until = self.hung_until.max(until);
+    }
+
+    /// Whether its application executes nothing at this time.
+    pub(super) fn note_hang(&mut self, now: Time) -> bool {
+        let is_hung = now < self.hung_until;
+        self.running.iter_mut().for_each(|running| running.recovery.app.is_hung = is_hung);
+        is_hung
+    }
+
     /// Its processes are gone.
     pub(super) fn crash(&mut self) {
-        self.running = None;
+        (self.running, self.hung_until) = (None, Time::ZERO);
     }
 
     /// Takes what one of its processes delivered, and adds the answers to `replies`.

@@ -43,7 +43,7 @@ fn kept_in(shape: fn(u64) -> Config, settings: &RunSettings, reached: &[&str]) {
     for mark in reached {
         assert!(marks.contains_key(mark), "{} does not reach {mark}", profile.name());
     }
-    if profile != Profile::None {
+    if !matches!(profile, Profile::None | Profile::Hang) {
         fails_over(profile, count, &failover, &marks);
     }
 }
@@ -110,6 +110,12 @@ fn every_promise_is_kept_when_replicas_do_not_reach_each_other_at_first() {
     for profile in [Profile::Memory, Profile::All] {
         kept_in(five, &small(profile), &["sim-unreached", "tram-left-behind"]);
     }
+}
+
+#[test]
+fn every_promise_is_kept_while_applications_hang() {
+    let small = |profile| RunSettings { messages: 200, payload_max: 24, ..settings(profile) };
+    kept_in(tight, &small(Profile::Hang), &["sim-hung", "tram-ring-full", "tram-leaves-behind"]);
 }
 
 #[test]

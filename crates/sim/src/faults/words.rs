@@ -49,6 +49,9 @@ impl Fault {
                 for_how_long(*down)
             ),
             Self::Pause { p, span } => format!("{} takes no step for {}", name(p), us(span)),
+            Self::Hang { p, span } => {
+                format!("the application of {} executes nothing for {}", name(p), us(span))
+            }
             Self::Partition { side, both, span } => {
                 let side: Vec<_> = side.iter().map(name).collect();
                 let from = if *both { "to or from" } else { "from" };

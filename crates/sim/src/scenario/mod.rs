@@ -33,6 +33,7 @@
 //! | `at TIME overlay CLIENT PARENTS` | a client asks for another tree: each group's parent, -1 for the root's |
 //! | `at TIME leave P [for SPAN]` | a member leaves its group by choice and stops, and comes back after that |
 //! | `at TIME pause P for SPAN` | a process takes no step |
+//! | `at TIME hang P for SPAN` | the application of P executes nothing |
 //! | `at TIME cut P Q for SPAN` | the link between two processes fails |
 //! | `at TIME hold P Q for SPAN` | nothing passes from P to Q, and neither is notified |
 //! | `at TIME sever P Q` | nothing passes from P to Q for good |
@@ -200,6 +201,7 @@ fn lasts(fault: &Fault) -> Span {
         | Fault::Full { span, .. }
         | Fault::Replace { span, .. }
         | Fault::Pause { span, .. }
+        | Fault::Hang { span, .. }
         | Fault::Partition { span, .. }
         | Fault::Cut { span, .. }
         | Fault::Link { span, .. }

@@ -239,6 +239,7 @@ impl ScenarioReader<'_> {
             ["leave", p] => self.leave(p, None)?,
             ["leave", p, "for", time] => self.leave(p, Some(span(time)?))?,
             ["pause", p, "for", time] => Fault::Pause { p: self.process(p)?, span: span(time)? },
+            ["hang", p, "for", time] => Fault::Hang { p: self.process(p)?, span: span(time)? },
             ["cut", a, b, "for", time] => {
                 Fault::Cut { a: self.process(a)?, b: self.process(b)?, span: span(time)? }
             }

@@ -247,8 +247,8 @@ fn going_on_from_a_checkpoint_that_is_lost_is_caught() {
 
 #[test]
 fn saying_that_a_state_is_in_force_before_it_is_there_is_caught() {
-    let differs = found("multi-ring", Profile::Crash, RegisterMutant::AnswersEarly);
-    assert!(matches!(differs, RunOutcome::Breach(Breach::Host(_))), "{differs:?}");
+    // Other runs only end without being whole.
+    assert!(first_wrong("multi-ring", Profile::Crash, RegisterMutant::AnswersEarly).is_some());
     // Every process has what it needs, and the nodes have not.
     let stuck = first_bad("bb-urcast-urcast", Profile::Crash, RegisterMutant::AnswersEarly);
     let (_, RunReport { outcome, marks, .. }) = stuck.expect("it is caught");
