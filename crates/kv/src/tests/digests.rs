@@ -308,6 +308,29 @@ impl SharedOrder {
 }
 
 #[test]
+fn a_replica_whose_state_does_not_tell_when_a_key_changed_answers_otherwise_and_goes_on() {
+    let mut shared = SharedOrder::new();
+    let x = key(0);
+    shared.run(&format!("SADD {x} m"));
+    shared.cycle(0);
+    // Its state is of an older version, and the others have executed that command themselves.
+    change_part(&mut shared.replicas[2].node.executor, Gid(0), |store| {
+        store.find_mut(x.as_bytes()).expect("it is there").changed_ms = 0;
+    });
+    shared.run(&format!("EXEC 0 1 3 OBJECT IDLETIME {x}"));
+    let answers = [0, 1, 2].map(|rank| {
+        let node: &TestNode = &shared.replicas[rank].node;
+        node.answers.last().expect("an answer").1.clone()
+    });
+    assert!(
+        answers[0] == answers[1] && answers[2].contains("idle time is not known"),
+        "{answers:?}"
+    );
+    (0..SHARDS as u8).for_each(|shard| shared.cycle(shard));
+    assert_eq!(shared.differing(), [0; 0]);
+}
+
+#[test]
 fn a_replica_with_one_wrong_byte_is_found_within_one_cycle_and_stops_and_the_others_go_on() {
     let _limit = amcast_test_policy::time_limit();
     let x = key(0);
