@@ -435,9 +435,12 @@ impl ClientTransport for NodeLinks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster_dir::{Net, Transport};
     use crate::ingress::Ingress;
-    use amcast_core::Gid;
-    use amcast_core::Outcome;
+    use crate::node_address::ClusterKey;
+    use amcast_core::{Gid, Outcome, RawConfig};
+    use amcast_memory::Idle;
+    use amcast_protocols::catalog;
     use std::sync::Arc;
 
     const DST: GroupSet = GroupSet::one(Gid(0));
@@ -453,11 +456,11 @@ mod tests {
 
     impl LinkTestNodes {
         fn new(name: &str, own: Option<usize>) -> Self {
-            Self::begin(name, own, &[])
+            Self::begin(name, own.map(|rank| (rank, false)), &[])
         }
 
-        /// With some nodes that do not serve.
-        fn begin(name: &str, own: Option<usize>, idle: &[usize]) -> Self {
+        /// With some nodes that do not serve; the own one with whether it has joined.
+        fn begin(name: &str, own: Option<(usize, bool)>, idle: &[usize]) -> Self {
             let dir = std::env::temp_dir().join(format!("amcast-{name}-{}", std::process::id()));
             std::fs::create_dir_all(&dir).unwrap();
             let mut nodes: Vec<_> = (0..3).map(|rank| Some(node(&dir, rank))).collect();
@@ -466,24 +469,11 @@ mod tests {
                 .enumerate()
                 .filter(|(rank, _)| idle.contains(rank))
                 .for_each(|(_, node)| node.iter_mut().for_each(|node| node.serve(false)));
-            let link = |rank: usize| match &nodes[rank] {
-                Some(node) if own == Some(rank) => NodeLink::to(LinkTarget::Own(node.inlet())),
-                _ => NodeLink::to(LinkTarget::Socket(
-                    dir.join(crate::cluster_dir::ingress_name(rank)),
-                )),
-            };
-            let links = NodeLinks {
-                links: (0..3).map(link).collect(),
-                own,
-                is_admitted: own.is_none(),
-                current: None,
-                alarm: LoopWaker::new().unwrap(),
-                ready: ReadinessSet::new().unwrap(),
-                place: 0,
-                life: 0,
-                payload_max: 100,
-                _life: None,
-            };
+            let own = own.map(|(rank, has_joined)| {
+                let node = nodes[rank].as_ref().expect("it runs");
+                OwnNode { rank, life: 0, has_joined, inlet: node.inlet() }
+            });
+            let links = links_in(&dir, own);
             let mut place = Self { dir, nodes, links, now: Time(1), told: Vec::new() };
             place.rounds();
             place
@@ -539,6 +529,17 @@ mod tests {
         fn drop(&mut self) {
             std::fs::remove_dir_all(&self.dir).unwrap();
         }
+    }
+
+    /// The links of a gateway to three nodes.
+    fn links_in(dir: &Path, own: Option<OwnNode>) -> NodeLinks {
+        let entry = catalog::find("multi-ring").expect("it is in the catalog");
+        let raw = RawConfig { groups: 1, replicas: 3, clients: 0, ..RawConfig::default() };
+        let config = &raw.check(entry.about().params).unwrap();
+        let net = Net::of(dir.to_path_buf(), ClusterKey::default(), Vec::new());
+        let (ground, idle) = (&Transport::Net(net), Idle::SHARED);
+        let options = GatewayOptions { entry, config, ground, own, idle, record: None };
+        NodeLinks::take(&options, dir).unwrap()
     }
 
     fn node(dir: &Path, rank: usize) -> Ingress {
@@ -623,7 +624,7 @@ mod tests {
 
     #[test]
     fn before_the_own_member_is_taken_in_no_other_one_is_given_commands() {
-        let mut place = LinkTestNodes::begin("links-own-first", Some(1), &[1]);
+        let mut place = LinkTestNodes::begin("links-own-first", Some((1, false)), &[1]);
         place.rounds();
         assert_eq!(place.links.room(GroupSet::EMPTY, 1), 0, "the own one is not taken in");
         place.nodes[1].as_mut().unwrap().serve(true);
@@ -636,6 +637,40 @@ mod tests {
         assert_eq!(place.told(), [(10, None)]);
         place.send(11);
         assert!(place.take(0).is_some());
+    }
+
+    #[test]
+    fn while_the_own_member_that_was_taken_in_before_catches_up_others_are_given_commands() {
+        let mut place = LinkTestNodes::begin("links-own-behind", Some((1, true)), &[1]);
+        place.send(10);
+        assert!(place.take(0).is_some());
+    }
+
+    #[test]
+    fn gateways_in_all_cluster_directories_have_numbers_of_their_own() {
+        let base = std::env::temp_dir().join(format!("amcast-places-{}", std::process::id()));
+        let (mut held, mut places) = (Vec::new(), Vec::new());
+        // Hosts of some nodes each, and one without any.
+        for (host, nodes) in [&[0][..], &[1], &[2], &[]].iter().enumerate() {
+            let dir = base.join(host.to_string());
+            std::fs::create_dir_all(&dir).unwrap();
+            for rank in *nodes {
+                std::fs::write(dir.join(crate::cluster_dir::life_name(*rank)), "1\n").unwrap();
+            }
+            for _ in 0..2 {
+                let (place, life) = free_place(&dir, 3).unwrap();
+                held.push(life);
+                places.push(place as usize);
+            }
+        }
+        let first = REPLICAS_MAX + PLACES;
+        let expected = (0..4).flat_map(|host| [0, 1].map(|n| first + host * PLACES + n));
+        assert_eq!(places, expected.collect::<Vec<_>>());
+        // A number is given out again, for another life, when its gateway has ended.
+        let life = held.remove(6).number();
+        let (again, next) = free_place(&base.join("3"), 3).unwrap();
+        assert_eq!((again as usize, next.number()), (places[6], life + 1));
+        std::fs::remove_dir_all(&base).unwrap();
     }
 
     #[test]
