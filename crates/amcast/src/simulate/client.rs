@@ -333,7 +333,7 @@ impl<W: Workload> SimClient<W> {
         (open.request, open.asked_at) = (self.request, now);
         let session = self.session();
         let request = self.request;
-        let stamp = self.clock.stamp(now);
+        let stamp = self.clock.stamp_of_gateway(now);
         let open_from = match &open.large {
             Some(large) if large.kept < parts(&open.call) => large.first,
             _ => request,

@@ -278,8 +278,11 @@ impl<W: Workload> ServiceHost<W> {
         let maxmemory = workload().draw_maxmemory(&mut Rng::stream(seed, "memory"));
         let mut transfer_rng = Rng::stream(seed, "transfers");
         let transfers = TransferPace::draw(&mut transfer_rng);
-        let clocks =
+        let mut clocks =
             SimulatedClocks::draw(cluster.replicas(), service.clients, multicasts, &mut rng);
+        if clocks.draw_steps(multicasts, &mut Rng::stream(seed, "clock steps")) {
+            left.borrow_mut().counts.insert("runs in which clocks are set", 1);
+        }
         let node = |rank: usize| {
             let clock = clocks.nodes[rank];
             let mutant = service.mutant;

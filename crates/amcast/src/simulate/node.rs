@@ -197,6 +197,9 @@ impl<M: SimulatedService> SimNode<M> {
         if self.mutant == Some(ServiceMutant::NewerCheckpoint) {
             positions.iter_mut().filter(|p| **p > 0).for_each(|p| *p += 1);
         }
+        if self.incarnation > 0 {
+            self.clock.is_back(now);
+        }
         self.incarnation += 1;
         self.running = Some(RunningNode {
             recovery,
