@@ -3,6 +3,7 @@
 
 use crate::shapes::rows;
 use amcast_check::{History, check};
+use amcast_core::parameters::{DETECTOR, Detector};
 use amcast_core::trace::TraceEvent;
 use amcast_core::{Config, Entry, Pid, RawConfig, Span, Time};
 use amcast_protocols::total::{AB_RCAST, BB_RCAST_RCAST, PB_URCAST, SB_URCAST, TotalOrderRow};
@@ -21,11 +22,18 @@ const GAP_MAX: Span = Span::millis(250);
 /// How often a member enters a view then.
 const VIEWS_MAX: usize = 2;
 
+/// In place of a lane: silence says nothing, and an oracle names one end of a dead link to the other one as failed.
+const CONNECTIONS: &str = "connections";
+
 /// A row of each pattern.
 const PATTERNS: [&TotalOrderRow; 4] = [&BB_RCAST_RCAST, &SB_URCAST, &AB_RCAST, &PB_URCAST];
 
 fn group(row: &TotalOrderRow, replicas: usize, lane: &str) -> Config {
-    let set = [("lane".to_string(), lane.to_string())].into();
+    let (name, value) = match lane {
+        CONNECTIONS => ("detector", lane),
+        _ => ("lane", lane),
+    };
+    let set = [(name.to_string(), value.to_string())].into();
     let raw = RawConfig { groups: 1, replicas, clients: 0, set, ..RawConfig::default() };
     raw.check(row.about().params).expect("a sound configuration")
 }
@@ -50,6 +58,13 @@ fn longest_gap(row: &TotalOrderRow, config: &Config, dead: &[(u32, u32)]) -> (Sp
         Strike { at: FaultTime::Time(DEAD.start), fault: Fault::Link { from, to, span } }
     };
     plan.strikes = dead.iter().map(strike).collect();
+    if DETECTOR.find(config) == Some(Detector::Connections) {
+        let told = |&(from, to): &(u32, u32)| {
+            let (to, of, span) = (Pid(to), Pid(from), DEAD.end.since(DEAD.start));
+            Strike { at: FaultTime::Time(DEAD.start), fault: Fault::Suspicion { to, of, span } }
+        };
+        plan.strikes.extend(dead.iter().map(told));
+    }
     let (mut last, mut gaps) = (vec![DEAD.start; replicas], vec![Span::ZERO; replicas]);
     let mut views = vec![0; replicas];
     let (mut history, run) = (History::new(), RunRecord { plan, choices: Choices::default() });
@@ -156,6 +171,13 @@ fn five_go_on_while_one_direction_of_a_link_is_dead() {
 fn three_and_five_go_on_while_both_directions_of_a_link_are_dead() {
     go_on(&PATTERNS, (3, "stream"), &double(3));
     go_on(&[&AB_RCAST], (5, "datagram"), &double(5));
+}
+
+#[test]
+fn a_group_goes_on_while_an_oracle_names_each_end_of_a_dead_link_to_the_other_one_as_failed() {
+    let gap_max = Span::millis(600);
+    go_on_within((gap_max, VIEWS_MAX), &PATTERNS, (3, CONNECTIONS), &double(3));
+    go_on_within((gap_max, VIEWS_MAX), &[&AB_RCAST], (5, CONNECTIONS), &double(5));
 }
 
 #[test]

@@ -715,6 +715,41 @@ fn reports_of_who_is_unheard_leave_as_one_message_to_the_group() {
 }
 
 #[test]
+fn where_silence_says_nothing_those_are_reported_as_unheard_that_an_oracle_calls_failed() {
+    let settings = VsyncSettings { told_who_failed: true, ..settings(1) };
+    let mut member = Vsync::new(settings, PassThrough::default());
+    let (mut reports, mut out) = (Vec::new(), Outbox::default());
+    member.step(Time::ZERO, (), Input::Start { incarnation: 0 }, &mut out);
+    for ms in 1..150 {
+        let now = Time::ZERO + Span::millis(ms);
+        let told = match ms {
+            50 => Some(Oracle::Suspect(Pid(2))),
+            100 => Some(Oracle::Trust(Pid(2))),
+            _ => None,
+        };
+        told.into_iter().for_each(|said| member.step(now, (), Input::Oracle(said), &mut out));
+        let packet = VsyncPacket { life: 0, items: Vec::new() };
+        let heartbeat = Input::Medium(messages::MessageInput::From(Pid(0), packet));
+        member.step(now, (), heartbeat, &mut out);
+        member.step(now, (), Input::Wake, &mut out);
+        for output in out.items() {
+            let Output::Medium(asked) = output else { continue };
+            let (messages::MessageOutput::To(_, _, packet)
+            | messages::MessageOutput::Group(_, _, packet)) = asked;
+            reports.extend(packet.items.iter().filter_map(|item| match item {
+                PacketItem::Unheard { processes } => Some((ms, *processes)),
+                _ => None,
+            }));
+        }
+        out.clear();
+    }
+    let (last, first) = (reports.last().copied(), reports.first().copied());
+    assert!(first.is_some_and(|(ms, set)| ms >= 50 && set == 0b100), "{first:?}");
+    assert!(last.is_some_and(|(ms, set)| ms >= 100 && set == 0), "{last:?}");
+    assert!(reports.iter().filter(|(_, set)| *set == 0b100).count() > 5, "{reports:?}");
+}
+
+#[test]
 fn a_state_that_was_needed_before_the_last_one_makes_nobody_fit() {
     let mut group = ThreeMembers::new(Grade::Plain);
     group.run(1);

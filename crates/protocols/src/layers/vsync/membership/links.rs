@@ -4,7 +4,7 @@
 //! it has not heard for long ([`PacketItem::Unheard`]), and the coordinator judges its proposals by these reports; see
 //! `agreement/primary.rs`. Reports that are not repeated expire. Nobody forwards anything for others, so a packet still comes from the process that made it.
 
-use super::GroupMembership;
+use super::{GroupMembership, ViewQuorum};
 use crate::layers::routing::{BrokenLinks, ConnectivityMatrix};
 use crate::layers::vsync::packet::PacketItem;
 use crate::layers::vsync::packing::OutgoingPackets;
@@ -14,6 +14,9 @@ use amcast_core::{Pid, Time};
 /// How many times as long as the patience with a peer it must be silent to be reported as unheard. When a
 /// process fails, the others suspect it before anyone reports it.
 const REPORT_PATIENCE: u64 = 2;
+
+/// The same where an oracle says who has failed: it tells some later than others.
+const ORACLE_PATIENCE: u64 = 8;
 
 /// For how many heartbeats a report holds that is not repeated.
 const REPORT_HEARTBEATS: u64 = 8;
@@ -64,14 +67,16 @@ impl LinkReports {
 }
 
 impl GroupMembership {
-    /// The processes that have been silent here for so long that the link from them seems dead.
+    /// The processes that have been silent here for so long that the link from them seems dead. Where silence says nothing, of those only
+    /// that an oracle calls failed: if it names one of two members that live to the other one, the link between them is dead.
     fn unheard(&self) -> u32 {
-        if self.settings.told_who_failed {
-            // Silence says nothing.
+        if self.settings.quorum == ViewQuorum::Survivors {
+            // Nobody hears a process that has failed, and there is no other one.
             return 0;
         }
+        let times = if self.settings.told_who_failed { ORACLE_PATIENCE } else { REPORT_PATIENCE };
         let is_unheard = |p: &Pid| {
-            let patience = self.peers.patience(*p).times(REPORT_PATIENCE);
+            let patience = self.peers.patience(*p).times(times);
             self.suspects(*p) && self.peers.silence(self.now, *p) >= patience
         };
         self.peers().filter(is_unheard).fold(0, |bits, p| bits | 1 << p.0)
