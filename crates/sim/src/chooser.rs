@@ -43,7 +43,7 @@ pub enum Concern {
     Overlays,
     /// Which links fail for good, and when.
     DeadLinks,
-    /// Whose applications hang, and when.
+    /// Which applications hang, and when.
     Hangs,
 }
 

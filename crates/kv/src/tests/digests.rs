@@ -309,6 +309,7 @@ impl SharedOrder {
 
 #[test]
 fn a_replica_whose_state_does_not_tell_when_a_key_changed_answers_otherwise_and_goes_on() {
+    let _limit = amcast_test_policy::time_limit();
     let mut shared = SharedOrder::new();
     let x = key(0);
     shared.run(&format!("SADD {x} m"));

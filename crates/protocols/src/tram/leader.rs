@@ -464,9 +464,8 @@ impl TramReplica {
         let line = &log[ring.at(start) as usize];
         // A group's buffer has no holder line. Its writer changes it a lap later, once this leader was deposed: where words of the copy
         // are newer than its head, the buffer has a new head. (A line that was changed but for its stamp looks whole.)
-        let may_wrap = !may_move && !is_fetched;
-        let stays = !may_wrap || view.region(from.region)[read].words() == line.words();
-        let is_whole = stays && is_of(source_lines, from.stamp(pos, epoch));
+        let same = may_move || is_fetched || view.region(from.region)[read].words() == line.words();
+        let is_whole = same && is_of(source_lines, from.stamp(pos, epoch));
         if !is_whole || RingRecord::parse(&line.words()) != Some(*record) || moved() {
             out.mark("tram-buffer-moved");
             return false;

@@ -39,9 +39,7 @@ impl Fault {
                 format!("a record of {} cannot be read any more", name(p))
             }
             Self::Checkpoint { p } => format!("the application of {} takes a checkpoint", name(p)),
-            Self::Overlay { p, overlay } => {
-                format!("{} asks for the tree {overlay}", name(p))
-            }
+            Self::Overlay { p, overlay } => format!("{} asks for the tree {overlay}", name(p)),
             Self::Leave { p, patience, down } => format!(
                 "{} is asked to leave its group within {}, and stops {}",
                 name(p),

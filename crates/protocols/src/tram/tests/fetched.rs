@@ -229,7 +229,7 @@ fn what_is_written_over_between_two_reads_of_a_groups_line_is_not_taken_up() {
     }
 }
 
-/// What the leader of the second group has delivered of a message for both, where its log does not reach its followers since it has the
+/// The deliveries of the second group's leader of a message for both, where its log does not reach its followers since it has the
 /// other group's timestamp.
 fn delivered_ahead(fetched: bool) -> Vec<u64> {
     let mut w = world(&RamCast, 2, &[]);
