@@ -202,6 +202,13 @@ fn memory_fault(nodes: &[NodeRow], rank: usize) -> Option<String> {
     nodes.iter().filter_map(|place| place.status.as_ref()).find_map(says)
 }
 
+/// Whether enough of the nodes admit the node `rank` for a majority with it. One that is refused knows nothing of what happened
+/// since, and takes its replicas for fit.
+fn is_admitted(said: &[Option<NodeStatus>], rank: usize) -> bool {
+    let refuses = |n: &&NodeStatus| n.peers.get(rank).is_some_and(|peer| peer.refused.is_some());
+    2 * said.iter().flatten().filter(refuses).count() < said.len()
+}
+
 fn group(
     g: usize,
     said: &[Option<NodeStatus>],
@@ -209,7 +216,13 @@ fn group(
     lost: Option<String>,
 ) -> GroupStatus {
     let all = || said.iter().flatten().filter_map(move |n| n.replicas.get(g));
-    let fit = || all().filter(|r| r.fit);
+    let admitted = || {
+        (0..said.len())
+            .filter(|&rank| is_admitted(said, rank))
+            .filter_map(|rank| said[rank].as_ref())
+    };
+    let fit_of = |node: &&NodeStatus| node.replicas.get(g).is_some_and(|r| r.fit);
+    let fit = || admitted().filter(fit_of).filter_map(|n| n.replicas.get(g));
     let newest: Option<&ReplicaStatus> = fit().max_by_key(|r| r.epoch);
     let decided = all().map(|r| r.decided.max(r.delivered)).max().unwrap_or(0);
     let views = said.iter().flatten().filter_map(|n| n.view.as_ref()).filter(|v| !v.left_out);
@@ -222,7 +235,7 @@ fn group(
         applied: all().map(|r| r.applied).max().unwrap_or(0),
         lag: decided - slowest,
         waiting: all().map(|r| r.backlog).max().unwrap_or(0),
-        replicas_fit: fit().count(),
+        replicas_fit: admitted().filter(|node| node.ready).filter(fit_of).count(),
         replicas,
         lost,
         items: fit().map(|r| r.figures.items).max().unwrap_or(0),
@@ -408,6 +421,55 @@ mod tests {
             memory_fault(&nodes, 2).as_deref(),
             Some("n1 does not reach the memory of n2: its port is closed")
         );
+    }
+
+    #[test]
+    fn a_node_that_is_not_ready_or_that_the_others_refuse_is_not_in_sync() {
+        let node = |epoch: u64, refused: [bool; 3]| {
+            let replica = ReplicaStatus {
+                name: String::new(),
+                group: 0,
+                leader: Some(format!("g0/r{epoch}")),
+                epoch,
+                fit: true,
+                follows: true,
+                delivered: 0,
+                decided: 0,
+                applied: 0,
+                backlog: 0,
+                figures: Default::default(),
+                overlay: None,
+            };
+            let peer = |is_refused: bool| amcast_node::control::PeerStatus {
+                refused: is_refused.then(|| "another start of it is known".to_string()),
+                ..Default::default()
+            };
+            let peers = refused.map(peer).to_vec();
+            Some(NodeStatus {
+                ready: true,
+                replicas: vec![replica],
+                peers,
+                ..NodeStatus::default()
+            })
+        };
+        let in_sync = |said: &[Option<NodeStatus>]| {
+            let status = group(0, said, 3, None);
+            (status.replicas_fit, status.leader.unwrap_or_default())
+        };
+        let none = [false; 3];
+        let mut said = [node(2, none), node(7, none), node(2, none)];
+        assert_eq!(in_sync(&said), (3, "g0/r7".to_string()));
+        // n1 waits for its place, and takes its replica for fit.
+        said[1].as_mut().unwrap().ready = false;
+        assert_eq!(in_sync(&said).0, 2);
+        said[1].as_mut().unwrap().ready = true;
+        // It may refuse the others, too.
+        (said[0], said[2]) = (node(2, [false, true, false]), node(2, [false, true, false]));
+        said[1] = node(7, [true, false, true]);
+        assert_eq!(in_sync(&said), (2, "g0/r2".to_string()));
+        // One node alone may be the one at fault.
+        said[2] = node(2, none);
+        assert_eq!(in_sync(&said).0, 3);
     }
 
     #[test]
