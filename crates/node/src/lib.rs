@@ -54,6 +54,7 @@ pub mod node_data;
 mod node_history;
 pub mod overlay_changes;
 mod pace;
+mod peer_refusals;
 mod peer_registry;
 mod ports;
 mod priority;

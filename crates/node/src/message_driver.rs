@@ -20,6 +20,7 @@ use crate::message_router::{
     ADDRESS_BYTES, InternalMessages, MessageRouter, ReceivedMessage, TURNS_MAX,
 };
 use crate::node::NodeError;
+use crate::peer_refusals::NodeRefusal;
 use crate::peer_registry::{Dismissal, PeerRegistry};
 use crate::replica_log::{LogVolume, ReplicaLog, UnopenedLog};
 use crate::replicas::Replicas;
@@ -650,6 +651,12 @@ impl Replicas for MessageDriver {
 
     fn dismissal(&self) -> Option<Dismissal> {
         self.peer_registry.dismissal().cloned()
+    }
+
+    fn refusal(&self) -> Option<NodeRefusal> {
+        let (cluster, refusals) = (self.cluster, &self.peer_registry.refusals);
+        let refusal = refusals.by_majority(cluster.replicas(), cluster.quorum())?;
+        self.first_lost().map(|_| refusal)
     }
 
     fn wake(&self) -> WakeHandle {

@@ -693,6 +693,14 @@ impl<A: Application> Node<A> {
         }
     }
 
+    /// That the other nodes refuse this one, which keeps no data, for people. One that keeps data ends then.
+    fn refused(&self) -> Option<String> {
+        let refusal = self.replicas.refusal().filter(|_| self.kept.is_none())?;
+        let life = self.life.as_ref().map(SharedIncarnation::locked);
+        let file = life.as_ref().map(|life| life.path());
+        Some(refusal.told(&self.name, self.replicas.life(), file))
+    }
+
     fn status(&self) -> NodeStatus {
         let cluster = self.host.cluster;
         let replica = |group: Gid| {
@@ -714,7 +722,8 @@ impl<A: Application> Node<A> {
         };
         let replicas: Vec<ReplicaStatus> = cluster.all_groups().iter().map(replica).collect();
         let unfit = replicas.iter().find(|r| !r.fit);
-        let why = match (self.replicas.stopped(clock::now()), unfit) {
+        let stopped = || self.replicas.stopped(clock::now());
+        let why = match (self.refused().or_else(stopped), unfit) {
             (Some(why), _) => why,
             _ if self.host.recovery.wants_state() => {
                 "the state is being fetched from another node".to_string()

@@ -14,6 +14,7 @@ use crate::config::node_name;
 use crate::control::PeerStatus;
 use crate::disk::DiskRecord;
 use crate::incarnation::ProcessName;
+use crate::peer_refusals::{PeerRefusals, begin_later_words};
 use crate::skips::SKIPPED;
 use crate::system::refuses_file;
 use amcast_core::Pid;
@@ -99,6 +100,8 @@ pub(crate) struct PeerRegistry {
     no_multicast: BTreeMap<usize, String>,
     /// The refusal of this node by a peer.
     dismissal: Option<Dismissal>,
+    /// The peers that refuse this node, since they know another start of it.
+    pub(crate) refusals: PeerRefusals,
     /// The peers that were met in this incarnation. All of them skip the same messages.
     pub(crate) met: BTreeSet<usize>,
     /// The last reports, and their times.
@@ -358,15 +361,8 @@ impl PeerRegistry {
                 let rank = pid.map(Pid::index).filter(|_| why != ConnectionRefusal::Cluster);
                 let rank = rank.filter(|rank| *rank < self.known.len());
                 let who = rank.map_or_else(|| "what connects".to_string(), node_name);
-                let mut text = format!("{who} at {address} is refused: {}", self.told(why));
-                if let Some(rank) = rank.filter(|_| is_outdated(why)) {
-                    let dir = self.path.as_deref().and_then(Path::parent);
-                    let forget = forget_words(dir, self.rank, rank);
-                    text += &format!(
-                        ". If the one that is known here never answered anybody, {who} at {address} is the right one: end \
-                         this node and say {forget}"
-                    );
-                }
+                let who = format!("{who} at {address}");
+                let text = format!("{who} is refused: {}", self.refused_words(&who, rank, why));
                 self.note(rank, why, &text);
                 if let Some(rank) = rank.filter(|_| is_outdated(why)) {
                     self.refused.insert(rank, text.clone());
@@ -378,10 +374,14 @@ impl PeerRegistry {
             }
             NetDiagnostic::RefusedBy { pid, address, why, life } => {
                 if is_outdated(why) {
+                    self.refusals.hear(pid.index(), life, Instant::now());
                     self.dismissal = Some(Dismissal { by: pid.index(), why, life });
                 }
                 let by = node_name(pid.index());
-                let text = format!("{by} at {address} refuses this node: {}", self.told(why));
+                let is_known = why == ConnectionRefusal::Old && self.path.is_none();
+                let known = || format!("another start of it is known, in life {life}");
+                let why_so = if is_known { known() } else { self.told(why) };
+                let text = format!("{by} at {address} refuses this node: {why_so}");
                 self.note(Some(pid.index()), why, &text);
                 ((Some(pid.index()), why.number(), true), text)
             }
@@ -398,10 +398,8 @@ impl PeerRegistry {
             }
             NetDiagnostic::MulticastAgain { pid, group } => {
                 self.no_multicast.remove(&pid.index());
-                return tracing::info!(
-                    "multicast to {group} reaches {} again",
-                    node_name(pid.index())
-                );
+                let name = node_name(pid.index());
+                return tracing::info!("multicast to {group} reaches {name} again");
             }
             ref short @ NetDiagnostic::Short { .. } => (SHORT, short.to_string()),
             ref remark @ NetDiagnostic::Undeliverable { .. } => (UNDELIVERABLE, remark.to_string()),
@@ -412,11 +410,44 @@ impl PeerRegistry {
                 }
                 (if began { UNPROVED } else { STRANGER }, text)
             }
+            // A peer that refuses this node and dials it is connected for a moment each time.
+            NetDiagnostic::Up { pid, .. } | NetDiagnostic::Down { pid, .. }
+                if self.refusals.counts(pid.index(), Instant::now()) =>
+            {
+                return tracing::debug!("{remark}");
+            }
             other => return tracing::info!("{other}"),
         };
         if let Some(line) = self.line(matter, text, Instant::now()) {
             tracing::warn!("{line}");
         }
+    }
+
+    /// Why the process `who`, which is the node `rank` if that is known, is refused, and the remedy.
+    fn refused_words(&self, who: &str, rank: Option<usize>, why: ConnectionRefusal) -> String {
+        if let Some((rank, life)) = rank.and_then(|rank| self.fleeting_life(rank, why)) {
+            let (name, file) = (node_name(rank), life_name(rank));
+            return format!(
+                "another start of it is known, in life {life}. Another process of {name} runs, or {file} in its \
+                 directory, which counts its lives, was lost. {}",
+                begin_later_words(&name, life, &file)
+            );
+        }
+        let told = self.told(why);
+        let Some(rank) = rank.filter(|_| is_outdated(why)) else { return told };
+        let dir = self.path.as_deref().and_then(Path::parent);
+        let forget = forget_words(dir, self.rank, rank);
+        format!(
+            "{told}. If the one that is known here never answered anybody, {who} is the right one: end this node \
+             and say {forget}"
+        )
+    }
+
+    /// The latest known incarnation of the node `rank`, if that is why it is refused and nodes keep no data.
+    fn fleeting_life(&self, rank: usize, why: ConnectionRefusal) -> Option<(usize, u32)> {
+        let is_old = self.path.is_none() && why == ConnectionRefusal::Old;
+        let life = self.known.get(rank).filter(|_| is_old)?.life?;
+        Some((rank, life))
     }
 
     /// Why a node is refused, with what this one knows of it.

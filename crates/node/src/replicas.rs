@@ -7,6 +7,7 @@ use crate::memory_driver::{MemoryDriver, UpperLayer};
 use crate::memory_links::MemoryLinks;
 use crate::node::NodeError;
 use crate::overlay_changes::OverlayStatus;
+use crate::peer_refusals::NodeRefusal;
 use crate::peer_registry::Dismissal;
 use crate::replica_log::LogVolume;
 use crate::resources::LogStatus;
@@ -131,6 +132,11 @@ pub(crate) trait Replicas {
 
     /// That another node knows a later life or disk of this one, and refuses it.
     fn dismissal(&self) -> Option<Dismissal> {
+        None
+    }
+
+    /// That so many peers refuse this node that it has no majority, where members have one. Quick where none does.
+    fn refusal(&self) -> Option<NodeRefusal> {
         None
     }
 

@@ -33,6 +33,9 @@ pub(super) struct PeerLink {
     /// The reason for leaving it although it welcomed us, with its claim; it receives the reason when it is
     /// dialled next.
     pub(super) dismissed: Option<(ConnectionRefusal, PeerClaim)>,
+    /// One of the two refuses the other, and the refused incarnation of the peer, or the largest number where the peer refuses
+    /// us: until something else happens a peer that knocks is not dialled sooner.
+    pub(super) refused: Option<u32>,
     /// `Up` was reported, and no `Down` since.
     pub(super) up: bool,
     /// `Down` was reported, and no `Up` since: messages are lost. False before the first connection:
@@ -84,6 +87,7 @@ impl PeerLink {
             incarnation: None,
             known,
             dismissed: None,
+            refused: None,
             up: false,
             muted: false,
             blocked: false,

@@ -246,6 +246,7 @@ impl Streams {
             return false;
         }
         (link.address, link.failures, link.remarked) = (to, 0, false);
+        link.refused = None;
         if link.up {
             self.lose(pid, LinkFailure::HungUp, told);
         } else if link::dials(self.me, pid) {
@@ -384,6 +385,9 @@ impl Streams {
         let link = &self.links[pid.index()];
         if link.up && link.incarnation.is_some_and(|known| known < incarnation) {
             self.lose(pid, LinkFailure::Replaced, told);
+        }
+        if self.links[pid.index()].refused.is_some_and(|refused| incarnation <= refused) {
+            return;
         }
         let soon = Instant::now() + KNOCK_PAUSE;
         if let LinkState::Away { dial_at: Some(dial_at) } = &mut self.links[pid.index()].stage {
@@ -546,6 +550,12 @@ impl Streams {
         let link = &mut self.links[pid.index()];
         link.failures = link.failures.saturating_add(1);
         let address = link.address;
+        link.refused = match &why {
+            Ok(HelloError::By(..)) => Some(u32::MAX),
+            Ok(HelloError::Dismissed(_, refused)) => Some(refused.life),
+            // Another process may be there now.
+            _ => None,
+        };
         let remark = match why {
             Ok(HelloError::By(why, life)) => NetDiagnostic::RefusedBy { pid, address, why, life },
             Ok(HelloError::Dismissed(why, refused)) => {
@@ -605,7 +615,7 @@ impl Streams {
         link.incarnation = Some(claim.life);
         link.known.learn(claim);
         (link.up, link.muted, link.blocked) = (true, false, false);
-        (link.failures, link.remarked) = (0, false);
+        (link.failures, link.remarked, link.refused) = (0, false, None);
         told.counts.connects += 1;
         told.news.push_back(LinkEvent::Up(pid));
         told.remark(NetDiagnostic::Up { pid, incarnation: claim.life });
