@@ -116,6 +116,8 @@ pub enum NoAnswer {
     Several,
     /// There was no room for the command until its patience was over; it was never sent.
     Unsent,
+    /// The other nodes refuse the gateway's own node, and others may not be given its commands; it was never sent.
+    Refused,
     /// A group of its destinations has lost its majority; it was never sent.
     Down(Gid),
     /// The gateway has stopped, or stops; it was never sent.
@@ -145,6 +147,7 @@ impl NoAnswer {
             | Self::TooLarge(_)
             | Self::Several
             | Self::Unsent
+            | Self::Refused
             | Self::Down(_)
             | Self::Closed => Outcome::NotExecuted,
             Self::TimedOut | Self::Cut(_) | Self::Stopped => Outcome::Unknown,
@@ -169,6 +172,9 @@ impl NoAnswer {
             }
             Self::Unsent => {
                 format!("no node that may be used took the command for {} s", seconds(PATIENCE))
+            }
+            Self::Refused => {
+                "the other nodes of the cluster refuse the node of this gateway; `amcast status` says why".to_string()
             }
             Self::Down(g) => format!("shard {} has lost its majority of replicas", g.0),
             Self::Closed => "the cluster stops".to_string(),
@@ -699,6 +705,12 @@ impl GatewayLoop {
             for job in self.waiting.take_all(is_down).into_iter().chain(deferred) {
                 let group = job.dst.and(down).lowest().expect("it was taken for one");
                 shared.jobs.answer(job, Err(NoAnswer::Down(group)));
+            }
+        }
+        if self.transport.is_shut_out() {
+            let deferred = self.deferred.take_fresh(|_| true);
+            for job in self.waiting.take_all(|_| true).into_iter().chain(deferred) {
+                shared.jobs.answer(job, Err(NoAnswer::Refused));
             }
         }
         let is_old = |job: &GatewayJob| job.since + PATIENCE <= now;

@@ -415,6 +415,9 @@ impl<A: Application> Node<A> {
             let kept = life.keep_ahead_of(ingress.next_seq());
             kept.map_err(|e| NodeError::Io(life.path().to_path_buf(), e))?;
         }
+        if let ReplySink::Ingress(ingress, _) = &self.host.reply_sink {
+            ingress.set_refused(self.replicas.refusal().is_some());
+        }
         if self.joining && self.is_ready() {
             self.joining = false;
             self.kept.iter().for_each(|(_, disk)| disk.has_joined());

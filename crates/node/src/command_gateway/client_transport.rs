@@ -54,6 +54,11 @@ pub(super) trait ClientTransport: Send {
     /// How many commands of `bytes` bytes to `dst` it takes now.
     fn room(&self, dst: GroupSet, bytes: usize) -> usize;
 
+    /// Whether it is certain that no node takes commands of this gateway for now. It has sent none then.
+    fn is_shut_out(&self) -> bool {
+        false
+    }
+
     /// Whether it reports each command that will not be answered ([`CommandProgress::Lost`]).
     fn reports_losses(&self) -> bool;
 

@@ -377,6 +377,12 @@ impl ClientTransport for NodeLinks {
         self.taker().map_or(0, |link| link.room(bytes))
     }
 
+    fn is_shut_out(&self) -> bool {
+        let own = self.own.map(|own| &self.links[own].target);
+        !self.is_admitted
+            && own.is_some_and(|own| matches!(own, LinkTarget::Own(inlet) if inlet.is_refused()))
+    }
+
     fn reports_losses(&self) -> bool {
         true
     }
@@ -627,8 +633,16 @@ mod tests {
         let mut place = LinkTestNodes::begin("links-own-first", Some((1, false)), &[1]);
         place.rounds();
         assert_eq!(place.links.room(GroupSet::EMPTY, 1), 0, "the own one is not taken in");
+        assert!(!place.links.is_shut_out(), "it may be, soon");
+        let refused = |place: &LinkTestNodes, is| place.nodes[1].as_ref().unwrap().set_refused(is);
+        refused(&place, true);
+        assert!(place.links.is_shut_out());
+        refused(&place, false);
+        assert!(!place.links.is_shut_out());
         place.nodes[1].as_mut().unwrap().serve(true);
         place.rounds();
+        refused(&place, true);
+        assert!(!place.links.is_shut_out(), "other nodes may be given commands from now on");
         place.send(10);
         assert!(place.take(1).is_some());
         // From then on others are.

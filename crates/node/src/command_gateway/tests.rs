@@ -39,6 +39,8 @@ struct SilentTransport {
     reports_losses: bool,
     reports: ToReport,
     incarnations: Arc<Mutex<SilentIncarnations>>,
+    /// No node takes commands of it.
+    is_shut_out: Arc<AtomicBool>,
 }
 
 /// The incarnations of a [`SilentTransport`].
@@ -74,7 +76,11 @@ impl ClientTransport for SilentTransport {
     }
 
     fn room(&self, _dst: GroupSet, _bytes: usize) -> usize {
-        100
+        if self.is_shut_out() { 0 } else { 100 }
+    }
+
+    fn is_shut_out(&self) -> bool {
+        self.is_shut_out.load(Ordering::Acquire)
     }
 
     fn reports_losses(&self) -> bool {
@@ -124,6 +130,40 @@ fn hand_in_read(shared: &GatewayShared, session: u64, request: u64) {
     let since = clock::now();
     let request = JobRequest { dst: GroupSet::one(Gid(0)), is_read: false, since, asker };
     shared.jobs.hand_in(request, &mut payload).expect("there is room");
+}
+
+#[test]
+fn where_all_nodes_refuse_the_gateway_only_what_was_never_sent_is_answered_at_once() {
+    let _limit = amcast_test_policy::time_limit();
+    let is_shut_out = Arc::<AtomicBool>::default();
+    let transport =
+        SilentTransport { is_shut_out: Arc::clone(&is_shut_out), ..SilentTransport::default() };
+    let sent = Arc::clone(&transport.sent);
+    let (mut work, shared) = gateway_loop(transport);
+    let answers = Arc::<Mutex<Vec<(u64, NoAnswer)>>>::default();
+    let hand_in = |number: u64| {
+        let told = Arc::clone(&answers);
+        let asker = JobAsker::Once(Box::new(move |answer: Result<ServiceAnswer<'_>, NoAnswer>| {
+            told.lock().unwrap().push((number, answer.unwrap_err()));
+        }));
+        let since = clock::now();
+        let request = JobRequest { dst: GroupSet::one(Gid(0)), is_read: false, since, asker };
+        shared.jobs.hand_in(request, &mut read_of(1, number)).expect("there is room");
+    };
+    let mut round = || {
+        work.next_check = Time::ZERO;
+        work.round();
+        std::mem::take(&mut *answers.lock().unwrap())
+    };
+    hand_in(1);
+    assert_eq!(round(), []);
+    is_shut_out.store(true, Ordering::Release);
+    hand_in(2);
+    // It is taken from the queue in the first round, behind the look at what waits.
+    let told: Vec<(u64, NoAnswer)> = (0..2).flat_map(|_| round()).collect();
+    assert_eq!(told, [(2, NoAnswer::Refused)]);
+    assert_eq!(NoAnswer::Refused.outcome(), Outcome::NotExecuted);
+    assert_eq!(sent.lock().unwrap().len(), 1, "the first one may be executed yet");
 }
 
 #[test]

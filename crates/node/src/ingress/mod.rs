@@ -111,6 +111,8 @@ pub(crate) struct IngressInlet {
 struct FreshCommand {
     lines: Mutex<Vec<IngressLine>>,
     some: AtomicBool,
+    /// The other nodes refuse this one.
+    is_refused: AtomicBool,
 }
 
 impl IngressInlet {
@@ -121,6 +123,11 @@ impl IngressInlet {
         self.fresh.some.store(true, Ordering::Release);
         (self.wake)();
         gateway
+    }
+
+    /// Whether so many of the other nodes refuse the node that it takes no commands.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.fresh.is_refused.load(Ordering::Acquire)
     }
 }
 
@@ -275,6 +282,11 @@ impl Ingress {
     /// For a gateway in this process.
     pub(crate) fn inlet(&self) -> IngressInlet {
         self.inlet.clone()
+    }
+
+    /// Tells the gateway of the node's process whether the other nodes refuse the node.
+    pub(crate) fn set_refused(&self, is_refused: bool) {
+        self.inlet.fresh.is_refused.store(is_refused, Ordering::Release);
     }
 
     /// Answers that were dropped because too many waited for their gateway, and gateways that were cut off because they

@@ -290,7 +290,7 @@ fn without_majority(cluster: ClusterShape, nodes: &[Option<NodeStatus>]) -> Grou
 fn failure(why: NoAnswer) -> CommandFailure {
     let cause = match why {
         NoAnswer::Down(_) | NoAnswer::Closed => FailureCause::Unavailable,
-        NoAnswer::Busy | NoAnswer::Unsent => FailureCause::Busy,
+        NoAnswer::Busy | NoAnswer::Unsent | NoAnswer::Refused => FailureCause::Busy,
         _ => FailureCause::Other,
     };
     CommandFailure::new(why.outcome(), cause, why.reason())
@@ -380,6 +380,7 @@ mod tests {
             NoAnswer::TooLarge(1),
             NoAnswer::Several,
             NoAnswer::Unsent,
+            NoAnswer::Refused,
             NoAnswer::Down(Gid(2)),
             NoAnswer::Closed,
             NoAnswer::TimedOut,
