@@ -19,6 +19,8 @@ mod introspection;
 mod large;
 #[path = "differential/odd.rs"]
 mod odd;
+#[path = "differential/silence.rs"]
+mod silence;
 
 /// An answer as RESP2 has it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]

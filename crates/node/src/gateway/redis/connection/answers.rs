@@ -6,10 +6,10 @@ use super::{ANSWER_BYTES_GUESS, AfterAnswer, AnswerSlot, RedisConnection, bounds
 use crate::gateway::backend::Backend;
 use amcast_core::{Outcome, ServiceAnswer};
 use amcast_kv::batch;
-use amcast_kv::client::host_ns;
+use amcast_kv::client::{ClientState, host_ns};
 use amcast_kv::command_stats::{CallEnd, CommandCall};
 use amcast_kv::registry::{self, AfterRun, CommandRunner};
-use amcast_kv::reply::Reply;
+use amcast_kv::reply::{RedisError, Reply};
 use amcast_kv::resp::reply;
 use amcast_kv::size_refusal;
 use std::borrow::Cow;
@@ -177,7 +177,8 @@ impl<B: Backend> RedisConnection<B> {
         };
         call.end = CallEnd::of(outcome, &answer);
         let shown = match answer {
-            _ if silent => {
+            // A transaction may end the silence.
+            _ if silent && !matches!(then, AfterAnswer::Transaction(_)) => {
                 self.finished(then, &answer, resp, call, Vec::new());
                 Vec::new()
             }
@@ -260,7 +261,8 @@ impl<B: Backend> RedisConnection<B> {
     }
 
     /// Puts the answers of the commands that the gateway runs itself into a transaction's. Each of its commands
-    /// counts as called when the transaction was.
+    /// counts as called when the transaction was. As in Redis `CLIENT REPLY` holds from its place in the transaction on,
+    /// also for the parts of the transaction's own answer.
     pub(super) fn finish_transaction(
         &mut self,
         commands: &[Vec<Box<[u8]>>],
@@ -270,13 +272,18 @@ impl<B: Backend> RedisConnection<B> {
         out: &mut Vec<u8>,
     ) {
         let now_ns = host_ns();
+        let was_silent = self.client.silent;
         let Some(parts) = reply::elements(answer) else {
-            return reply::write(answer, version, out);
+            if !was_silent {
+                reply::write(answer, version, out);
+            }
+            return;
         };
         let mut parts = parts.into_iter();
         let mut whole = Vec::new();
         let mut reply = Reply::new(&mut whole);
         reply.array(commands.len());
+        let (head, _) = reply.mark();
         for command in commands {
             let args: Vec<&[u8]> = command.iter().map(|a| &**a).collect();
             let found = registry::find(args[0]);
@@ -284,22 +291,13 @@ impl<B: Backend> RedisConnection<B> {
                 // Nothing of it would be shown any more.
                 Some(CommandRunner::Gateway(_)) if reply.is_over() => CallEnd::Rejected,
                 Some(CommandRunner::Gateway(f)) => {
-                    let start = reply.mark();
-                    match f(&mut self.client, &args, &mut reply) {
-                        Ok(next) => {
-                            self.closing |= next == AfterRun::Close;
-                            CallEnd::Executed
-                        }
-                        Err(e) => {
-                            reply.take_back(start);
-                            reply.error(&e);
-                            CallEnd::Failed
-                        }
-                    }
+                    self.run_in_transaction(|client, reply| f(client, &args, reply), &mut reply)
                 }
                 _ => {
                     let part = parts.next().unwrap_or(b"_\r\n");
-                    reply.raw(part);
+                    if !self.client.silent {
+                        reply.raw(part);
+                    }
                     CallEnd::of_part(part)
                 }
             };
@@ -307,10 +305,43 @@ impl<B: Backend> RedisConnection<B> {
                 self.stats.answered(CommandCall { number, end, ..call }, now_ns);
             }
         }
+        let is_over = reply.is_over();
         reply.finish(0);
         self.input.own_ns += host_ns().saturating_sub(now_ns);
         // The transaction may have chosen another version: it holds from the next command on.
+        let at = out.len();
         reply::write(&whole, version, out);
+        if was_silent {
+            // Its head is the same in all versions.
+            out.drain(at..if is_over { out.len() } else { at + head });
+        }
+    }
+
+    /// Runs a command of the gateway's own in a transaction.
+    fn run_in_transaction(
+        &mut self,
+        run: impl FnOnce(&mut ClientState, &mut Reply<'_>) -> Result<AfterRun, RedisError>,
+        reply: &mut Reply<'_>,
+    ) -> CallEnd {
+        let start = reply.mark();
+        // `CLIENT REPLY SKIP` is for the command behind the transaction, also if `CLIENT REPLY ON` follows in it.
+        let skips = self.client.skip_next;
+        let end = match run(&mut self.client, reply) {
+            Ok(next) => {
+                self.closing |= next == AfterRun::Close;
+                CallEnd::Executed
+            }
+            Err(e) => {
+                reply.take_back(start);
+                reply.error(&e);
+                CallEnd::Failed
+            }
+        };
+        self.client.skip_next |= skips;
+        if self.client.silent {
+            reply.take_back(start);
+        }
+        end
     }
 
     /// Answers from here, in its turn. That ends `call`, if there is one.

@@ -126,12 +126,7 @@ impl<B: Backend> RedisConnection<B> {
         if for_shards.is_empty() && self.client.watched.is_empty() {
             let mut shown = Vec::new();
             let version = self.client.resp;
-            let silent = self.client.silent || std::mem::take(&mut self.client.skip_next);
             self.finish_transaction(&gathered.commands, b"*0\r\n", version, call, &mut shown);
-            if silent {
-                self.stats.answered(call, host_ns());
-                return;
-            }
             match self.answers.slots.is_empty() {
                 true => {
                     self.wire.output.append(&mut shown);
