@@ -97,7 +97,11 @@ pub(crate) fn life_name(rank: usize) -> String {
 /// them, as with `amcast up`, so that no message may ask for an empty directory.
 pub(crate) fn begin_anew_words(dir: &Path, node: &str) -> String {
     let files = dir.join(format!("{node}.*"));
-    format!("remove {}, and no file of another node, for {node} to begin anew", files.display())
+    format!(
+        "remove {}, and no file of another node, for {node} to begin anew ({node}.ports may stay: where it does {node} \
+         serves clients at its former ports)",
+        files.display()
+    )
 }
 
 /// Where those of a gateway are counted that is not a node's.

@@ -4,7 +4,7 @@
 
 use crate::system::refuses_text;
 use amcast_core::config::{Param, ParamKind};
-use amcast_core::limits::{COMMAND_BYTES_MAX, MEMORY_REPLICAS_MAX};
+use amcast_core::limits::{COMMAND_BYTES_MAX, GROUPS_MAX, MEMORY_REPLICAS_MAX};
 use amcast_core::parameters::{ParamValue as _, SUSPECT};
 use amcast_core::{Config, ConfigError, Entry, MediumKind, RawConfig, Senders, Span};
 use serde::{Deserialize, Serialize};
@@ -390,6 +390,10 @@ impl ClusterFile {
             set: self.set.iter().map(|(name, value)| (name.clone(), value.to_string())).collect(),
         };
         self.check_names(entry)?;
+        if !(1..=GROUPS_MAX).contains(&self.shards) {
+            let why = format!("shards = {}: give 1 to {GROUPS_MAX}", self.shards);
+            return Err(ConfigError::Relation(why));
+        }
         if self.replicas == 0 && entry.about().medium == MediumKind::Memory {
             let why = format!("replicas = 0: over shared memory give 1 to {MEMORY_REPLICAS_MAX}");
             return Err(ConfigError::Relation(why));
@@ -697,6 +701,16 @@ mod tests {
         };
         assert!(why("tram").ends_with("give 1 to 9"), "{}", why("tram"));
         assert!(why("multi-ring").ends_with("give 1 to 32"), "{}", why("multi-ring"));
+    }
+
+    #[test]
+    fn a_number_of_shards_that_no_cluster_has_is_refused_by_the_name_of_its_key() {
+        for shards in [0, 65] {
+            let file = ClusterFile { shards, ..ClusterFile::default() };
+            let entry = amcast_protocols::catalog::find("multi-ring").unwrap();
+            let why = file.check(entry).unwrap_err().to_string();
+            assert!(why.ends_with(&format!("shards = {shards}: give 1 to 64")), "{why}");
+        }
     }
 
     #[test]

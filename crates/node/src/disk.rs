@@ -86,8 +86,8 @@ impl DiskRecord {
             let life = name.path().display();
             let node = &self.node;
             return Err(format!(
-                "{life} is empty, and {node} has logs here: it counts the lives of {node}, which must \
-                 not be given out again. Bring the file back, or {}",
+                "{life} is not there or is empty, and {node} has logs here: it counts the lives of {node}, which \
+                 must not be given out again. Bring the file back, or {}",
                 begin_anew_words(&self.dir, node)
             ));
         }
@@ -298,7 +298,11 @@ mod tests {
         let told = || {
             fs::write(dir.join("n1.life"), "").unwrap();
             let why = place.start("d1", &keeping).unwrap_err();
-            assert!(why.contains("n1.life is empty") && why.contains("n1.*, and no file"), "{why}");
+            assert!(
+                why.contains("n1.life is not there or is empty")
+                    && why.contains("n1.*, and no file"),
+                "{why}"
+            );
             assert_eq!(fs::read(dir.join("n1.life")).unwrap(), b"");
         };
         fs::create_dir_all(keeping.path.join("g1")).unwrap();

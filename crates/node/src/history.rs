@@ -88,7 +88,10 @@ enum RecordingState {
 /// # Errors
 /// When it cannot be made, or holds an earlier run: two runs in one directory are no history.
 pub fn prepare(dir: &Path, limit_bytes: u64) -> io::Result<()> {
-    make(dir)?;
+    make(dir).map_err(|e| match e.kind() {
+        io::ErrorKind::AlreadyExists => io::Error::new(e.kind(), "is not a directory"),
+        _ => e,
+    })?;
     for entry in fs::read_dir(dir)? {
         let name = entry?.file_name();
         if Path::new(&name).extension().is_some_and(|e| e == "jsonl") || name == STOPPED_FILE {

@@ -5,6 +5,7 @@ mod ready;
 use self::ready::Readiness;
 use super::end_signals::end_flag;
 use super::listening::{Addresses, OpenPorts, address, ports_before};
+use super::terminal_text::warn;
 use super::{Failure, entry, once_each, secret, setting, warn_if_others_read};
 use amcast_core::limits::REPLICAS_MAX;
 use amcast_core::trace::TraceEvent;
@@ -343,11 +344,11 @@ fn prepare_record(file: &ClusterFile, data: Option<&Path>, goes_on: bool) -> Res
     let Some(dir) = &file.record else { return Ok(()) };
     data.map_or(Ok(()), |data| check_record_outside("--record", dir, data))?;
     if goes_on {
-        tracing::warn!(
+        warn(format_args!(
             "the cluster has data from before: the history in {} begins with them, and `amcast check` does not \
              judge what was sent before, nor what clients read",
             dir.display()
-        );
+        ));
     }
     let limit_bytes = file.record_limit.map_or(LIMIT_BYTES, |mb| mb << 20);
     history::prepare(dir, limit_bytes).map_err(|e| match e.kind() {
@@ -373,16 +374,16 @@ pub(super) fn check_record_outside(what: &str, dir: &Path, data: &Path) -> Resul
 fn warn_if_nothing_is_kept(entry: &dyn Entry, data: Option<&Path>) {
     let Err(missing) = entry.require(Capability::DurableLog) else { return };
     if data.is_none() && Path::new(USUAL_DATA).is_dir() {
-        tracing::warn!(
+        warn(format_args!(
             "{missing}: this is a new cluster, and the data in ./{USUAL_DATA} are not used"
-        );
+        ));
     }
     if let Some(data) = data {
-        tracing::warn!(
+        warn(format_args!(
             "{missing}: the data in {} end with the cluster, and are lost when a majority of nodes fails; \
              {USUAL_PROTOCOL}, the usual protocol, keeps acknowledged writes",
             data.display()
-        );
+        ));
     }
 }
 
@@ -425,12 +426,12 @@ pub(super) fn servable(entry: &dyn Entry, file: &ClusterFile) -> Result<(), Fail
         )));
     }
     if !entry.about().is_uniform() {
-        tracing::warn!(
+        warn(format_args!(
             "{name} is not uniform throughout: when a node fails, is partitioned away or is excluded because \
              it was slow, writes that it acknowledged may be lost, or it may have executed them in another \
              order than the others, so the store is not linearizable then; uniform are: amcast choose --spec \
              'TO(UA,SUTO)'"
-        );
+        ));
     }
     Ok(())
 }

@@ -184,7 +184,7 @@ fn what_is_misused_exits_with_2_and_says_what_to_do() {
     let (nested, data) = (unique("nested.toml"), unique("nested"));
     std::fs::write(&nested, format!("data = {data:?}\nrecord = {:?}\n", data.join("h"))).unwrap();
     let within = nested.display().to_string();
-    let cases: [(&[&str], &str); 20] = [
+    let cases: [(&[&str], &str); 21] = [
         (&["node", "--config", &within, "--name", "n0"], "the directory of the cluster itself"),
         (&["up", "--config", &within], "the directory of the cluster itself"),
         (&["config", "check", "/dev/zero"], "it is a device or a socket; give a file"),
@@ -197,7 +197,8 @@ fn what_is_misused_exits_with_2_and_says_what_to_do() {
         (&["kv", "--at", "nonsense", "get", "a"], "host:port"),
         (&["up", "--config", &file], "shard_count"),
         (&["config", "check", &file], "shard_count"),
-        (&["up", "--shards", "65"], "1 to 64"),
+        (&["up", "--shards", "65"], "shards = 65: give 1 to 64"),
+        (&["up", "--record", "/etc/passwd"], "/etc/passwd: is not a directory"),
         (&["up", "--set", "no_such=1"], "no_such"),
         (&["up", "--set", "a=1", "--set", "b=2", "--set", "a=3"], "--set a is given twice"),
         (&["sim", "--set", "a=1", "--set", "a=1"], "--set a is given twice"),

@@ -81,7 +81,7 @@ pub const SETTINGS: &[FileSetting] = &[
     setting("shards", "3", "4", &["groups of replicas, each with a part of the keys: 1 to 64"])
         .decides()
         .flag("shards", "Shards of the key-value store [3; 1 if the protocol broadcasts within one group]"),
-    setting("replicas", "3", "5", &["replicas of each shard, on as many nodes: 1 to 9, over a network to 32"])
+    setting("replicas", "3", "5", &["replicas of each shard, on as many nodes: 1 to 32, with protocols over shared memory to 9"])
     .decides()
     .flag("replicas", "Replicas of each shard, and so nodes [3]"),
     setting("clients", "8", "9", &["places in shared memory for gateways, benchmarks and tools: at most 256"]),
