@@ -88,7 +88,11 @@ impl CacheLine {
 
     /// Writes the words of `from`, then publishes them with the stamp.
     pub fn copy(&self, from: &Self, stamp: LineStamp) {
-        self.put(&from.words(), stamp);
+        // Word by word: a line takes more registers than there are.
+        for (cell, word) in self.words.iter().zip(&from.words) {
+            cell.store(word.load(Ordering::Acquire), Ordering::Release);
+        }
+        self.stamp.store(stamp.0, Ordering::Release);
     }
 
     /// Publishes the words that were put before under another stamp.

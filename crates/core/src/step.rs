@@ -344,6 +344,8 @@ pub struct ProtocolStatus {
 #[derive(Debug)]
 pub struct Outbox<M: Medium> {
     items: Vec<Output<M>>,
+    /// How many of them are for the medium.
+    asks: usize,
     bytes: Vec<u8>,
     tracing: bool,
     early: bool,
@@ -351,7 +353,7 @@ pub struct Outbox<M: Medium> {
 
 impl<M: Medium> Default for Outbox<M> {
     fn default() -> Self {
-        Self { items: Vec::new(), bytes: Vec::new(), tracing: true, early: false }
+        Self { items: Vec::new(), asks: 0, bytes: Vec::new(), tracing: true, early: false }
     }
 }
 
@@ -374,6 +376,7 @@ impl<M: Medium> Outbox<M> {
     /// Forgets everything, keeps the room.
     pub fn clear(&mut self) {
         self.items.clear();
+        self.asks = 0;
         self.bytes.clear();
     }
 
@@ -382,9 +385,15 @@ impl<M: Medium> Outbox<M> {
         &self.items
     }
 
+    /// How many of them are requests to the medium: a driver need not look for those, or for others, where there are none.
+    pub const fn asks(&self) -> usize {
+        self.asks
+    }
+
     /// Takes out what was asked for, in order. The bytes stay until [`Outbox::clear`].
     pub fn take(&mut self, into: &mut Vec<Output<M>>) {
         into.append(&mut self.items);
+        self.asks = 0;
     }
 
     /// The bytes of an extent.
@@ -394,11 +403,13 @@ impl<M: Medium> Outbox<M> {
 
     /// Asks for `output`.
     pub fn push(&mut self, output: Output<M>) {
+        self.asks += usize::from(matches!(output, Output::Medium(_)));
         self.items.push(output);
     }
 
     /// Asks the medium for something.
     pub fn ask(&mut self, out: M::Out) {
+        self.asks += 1;
         self.items.push(Output::Medium(out));
     }
 
@@ -426,6 +437,7 @@ impl<M: Medium> Outbox<M> {
     pub fn append(&mut self, other: &mut Self) {
         assert!(other.bytes.is_empty(), "outputs with bytes are relayed");
         self.items.append(&mut other.items);
+        self.asks += core::mem::take(&mut other.asks);
     }
 
     /// Whether [`ProtocolEvent::Part`] is wanted.
@@ -480,7 +492,7 @@ impl<M: Medium> Outbox<M> {
         map: impl FnOnce(N::Out) -> M::Out,
     ) {
         let shift = |e: PayloadRange| PayloadRange { at: e.at + base, len: e.len };
-        self.items.push(match output {
+        self.push(match output {
             Output::Deliver(d) => Output::Deliver(Delivery { payload: shift(d.payload), ..d }),
             Output::Early(d) => Output::Early(EarlyDelivery { payload: shift(d.payload), ..d }),
             Output::Persist { ticket, record, awaited } => {

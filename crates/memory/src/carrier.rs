@@ -261,11 +261,14 @@ impl MappedCarrier {
     /// Gives out the answers that arrived together, once those before are all given.
     #[inline]
     fn turn_over(&mut self) {
-        if self.given == self.giving.fates.len() {
+        if self.given == self.giving.fates.len() && !self.filling.fates.is_empty() {
             self.giving.fates.clear();
             self.giving.words.clear();
             self.given = 0;
-            core::mem::swap(&mut self.giving, &mut self.filling);
+            core::mem::swap(&mut self.giving.fates, &mut self.filling.fates);
+            if !self.filling.words.is_empty() {
+                core::mem::swap(&mut self.giving.words, &mut self.filling.words);
+            }
         }
     }
 
@@ -273,26 +276,8 @@ impl MappedCarrier {
     /// round. Operations that the protocol asks for in return are posted before the next call.
     #[inline]
     pub fn next_input(&mut self) -> Option<(RegionWindow<'_>, MemoryInput<'_>)> {
-        let polled = !self.poll_due && self.fresh_told == self.fresh.len();
-        if polled && self.given == self.giving.fates.len() && self.answer_turns > 0 {
-            // A write is done when it is posted: who waits a round for the answer waits for nothing.
-            // Not without end, so that a round ends.
-            self.answer_turns -= 1;
-            self.collect();
-            self.turn_over();
-        }
-        if let Some(&(ticket, fate)) = self.giving.fates.get(self.given) {
-            self.given += 1;
-            let outcome = match fate {
-                AccessFate::Written => AccessOutcome::Written,
-                AccessFate::Denied => AccessOutcome::Denied,
-                AccessFate::Lost => AccessOutcome::Lost,
-                AccessFate::Words { at, count } => {
-                    AccessOutcome::Words(&self.giving.words[at..at + count])
-                }
-                AccessFate::Stored { .. } => unreachable!("settled at the end of its batch"),
-            };
-            return Some((RegionWindow(&*self.own), MemoryInput::Done(ticket, outcome)));
+        if self.given < self.giving.fates.len() {
+            return self.next_answer();
         }
         if let Some(&(pid, incarnation)) = self.fresh.get(self.fresh_told) {
             self.fresh_told += 1;
@@ -305,7 +290,29 @@ impl MappedCarrier {
         if core::mem::take(&mut self.poll_due) {
             return Some((RegionWindow(&*self.own), MemoryInput::Poll));
         }
-        None
+        // A write is done when it is posted: who waits a round for the answer waits for nothing.
+        // Not without end, so that a round ends.
+        self.answer_turns = self.answer_turns.checked_sub(1)?;
+        self.collect();
+        self.turn_over();
+        self.next_answer()
+    }
+
+    /// The next answer, if one is left of those that are given out.
+    #[inline]
+    fn next_answer(&mut self) -> Option<(RegionWindow<'_>, MemoryInput<'_>)> {
+        let &(ticket, fate) = self.giving.fates.get(self.given)?;
+        self.given += 1;
+        let outcome = match fate {
+            AccessFate::Written => AccessOutcome::Written,
+            AccessFate::Denied => AccessOutcome::Denied,
+            AccessFate::Lost => AccessOutcome::Lost,
+            AccessFate::Words { at, count } => {
+                AccessOutcome::Words(&self.giving.words[at..at + count])
+            }
+            AccessFate::Stored { .. } => unreachable!("settled at the end of its batch"),
+        };
+        Some((RegionWindow(&*self.own), MemoryInput::Done(ticket, outcome)))
     }
 
     /// Whether answers wait for the next round: then it is not idle.
@@ -422,6 +429,8 @@ impl MappedCarrier {
         RegionGuard(self.own.guard(index))
     }
 
+    // For its only caller: what becomes of a write is not moved about then.
+    #[inline(always)]
     fn write(&mut self, to: Pid, region: RegionId, at: u32, source: &WriteSource) -> AccessFate {
         let count = source.count();
         let Some(target) = self.peers.reach(to) else {
@@ -479,6 +488,7 @@ impl MappedCarrier {
     }
 
     /// Decides the fate of what was stored: W4 of `guard.rs`.
+    #[inline]
     fn settle(&mut self, first: usize) {
         for (_, fate) in &mut self.filling.fates[first..] {
             let AccessFate::Stored { to, region, grant } = *fate else { continue };

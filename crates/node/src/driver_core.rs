@@ -204,22 +204,37 @@ impl<M: Medium> DriverCore<M> {
             (behind, written) = (journal.behind(), journal.written());
             carrier.wait_for(behind);
         }
-        carrier.carry(&self.outbox);
+        if self.outbox.asks() > 0 {
+            carrier.carry(&self.outbox);
+        }
         (behind, written)
     }
 
-    /// Carries out what a step asked for.
+    /// Carries out what a step asked for: most often nothing.
+    #[inline]
     pub(crate) fn carry_out(
         &mut self,
         now: Time,
         carrier: &mut impl MediumDriver<M>,
         above: &mut dyn UpperLayer,
     ) {
-        if self.outbox.items().is_empty() {
-            self.outbox.clear();
+        if !self.outbox.items().is_empty() {
+            self.carry_out_all(now, carrier, above);
+        }
+        self.outbox.clear();
+    }
+
+    #[inline(never)]
+    fn carry_out_all(
+        &mut self,
+        now: Time,
+        carrier: &mut impl MediumDriver<M>,
+        above: &mut dyn UpperLayer,
+    ) {
+        let (behind, written) = self.hand_to_log_and_medium(carrier);
+        if self.outbox.asks() == self.outbox.items().len() {
             return;
         }
-        let (behind, written) = self.hand_to_log_and_medium(carrier);
         // Looked at where they lie: most are the medium's, and done with.
         for item in self.outbox.items() {
             match item {
@@ -259,6 +274,5 @@ impl<M: Medium> DriverCore<M> {
                 }
             }
         }
-        self.outbox.clear();
     }
 }
