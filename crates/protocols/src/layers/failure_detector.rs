@@ -260,14 +260,21 @@ impl FailureDetector {
 
     /// Takes in what `rank` shows: its counter, and whether it has all state. Cheap when nothing moved, so
     /// it may be called on every poll. Of the own row only `fit` is taken.
+    #[inline]
     pub fn observe(&mut self, now: Time, rank: usize, counter: u64, fit: bool) {
         self.run(now);
-        let (limits, timeout) = (self.limits(), self.timeout);
         let peer = &mut self.peers[rank];
         peer.fit = fit;
-        if rank == self.me || counter == 0 || counter == peer.counter {
-            return;
+        if rank != self.me && counter != 0 && counter != peer.counter {
+            self.hear(now, rank, counter);
         }
+    }
+
+    /// The counter of `rank` has moved.
+    #[inline(never)]
+    fn hear(&mut self, now: Time, rank: usize, counter: u64) {
+        let (limits, timeout) = (self.limits(), self.timeout);
+        let peer = &mut self.peers[rank];
         match peer.silent {
             true => peer.is_back(now, limits),
             false => peer.is_timely(now, timeout),
@@ -350,7 +357,14 @@ impl FailureDetector {
     }
 
     /// Whether the silence of `rank` has lasted too long, as far as this process can tell.
+    #[inline]
     fn is_silent(&self, now: Time, rank: usize) -> bool {
+        // Most often it was heard just now, whatever part of the time counts.
+        now.since(self.peers[rank].moved) >= self.peers[rank].patience && self.is_mute(now, rank)
+    }
+
+    #[inline(never)]
+    fn is_mute(&self, now: Time, rank: usize) -> bool {
         let peer = &self.peers[rank];
         let moved = peer.moved + self.unheard(now);
         rank != self.me && !self.was_away(now) && now.since(moved) >= peer.patience
@@ -369,7 +383,16 @@ impl FailureDetector {
 
     /// Notes that this process runs; takes out what it could not hear, and starts patience anew if it
     /// was away (rule 4).
+    #[inline]
     fn run(&mut self, now: Time) {
+        // It is called several times in a step.
+        if self.ran != Some(now) {
+            self.run_again(now);
+        }
+    }
+
+    #[inline(never)]
+    fn run_again(&mut self, now: Time) {
         let unheard = self.unheard(now);
         if self.was_away(now) {
             for peer in &mut self.peers {

@@ -173,6 +173,8 @@ pub(crate) struct ReplicaPeer {
     pub(crate) incarnation: u32,
     /// Its row, if it has spoken in that life.
     pub(crate) row: Option<ReplicaRow>,
+    /// The words of that row.
+    pub(crate) shown: [u64; LINE_WORDS],
     /// This replica's own row is on the way to it: none is sent before that is answered, so that
     /// a slow way holds one and not a queue of them.
     pub(crate) telling: bool,
