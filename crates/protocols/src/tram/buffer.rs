@@ -14,7 +14,7 @@
 //! 2. **The leader checks after it has read.** A record counts only if the holder line, looked at
 //!    afterwards, still names the lease of the record ([`holds`]).
 
-use amcast_core::memory::{CacheLine, LINE_WORDS, LineStamp, WriteSource};
+use amcast_core::memory::{CacheLine, LineStamp, WriteSource};
 
 /// Where the ring of a client's buffer begins: behind the holder line.
 pub(crate) const HM_BASE: u32 = 1;
@@ -31,6 +31,5 @@ pub(crate) const fn holder(epoch: u32) -> WriteSource {
 /// of a later lease may have written over them.
 pub(crate) fn holds(region: &[CacheLine], epoch: u32) -> bool {
     let line = &region[HOLDER as usize];
-    let words: [u64; LINE_WORDS] = line.words();
-    words[0] == u64::from(epoch) && line.stamp() == LineStamp::new(epoch, 0)
+    line.word(0) == u64::from(epoch) && line.stamp() == LineStamp::new(epoch, 0)
 }

@@ -466,7 +466,7 @@ impl TramReplica {
         // are newer than its head, the buffer has a new head. (A line that was changed but for its stamp looks whole.)
         let same = may_move || is_fetched || view.region(from.region)[read].words() == line.words();
         let is_whole = same && is_of(source_lines, from.stamp(pos, epoch));
-        if !is_whole || RingRecord::parse(&line.words()) != Some(*record) || moved() {
+        if !is_whole || RingRecord::of_line(line) != Some(*record) || moved() {
             out.mark("tram-buffer-moved");
             return false;
         }

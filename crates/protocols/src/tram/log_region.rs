@@ -39,6 +39,9 @@ pub(crate) const CONTROL: u32 = 0;
 /// The line where the writer says whose term the records are of, before it writes any.
 const TERM: u32 = 1;
 
+/// How many words of a control line, or of a term line, say something: the others are not loaded.
+const CONTROL_WORDS: usize = 3;
+
 /// How many lines say how things are; they are read together.
 pub(crate) const HEAD_LINES: u32 = 2;
 
@@ -67,21 +70,29 @@ impl Control {
 
     /// Of raw words; none if no term was installed. While a writer rewrites the line within a term
     /// its words may be of different ages: each only grows, and is read for itself.
-    fn parse(words: &[u64], stamp: LineStamp) -> Option<Self> {
+    const fn parse(words: [u64; CONTROL_WORDS], stamp: LineStamp) -> Option<Self> {
         let epoch = stamp.epoch();
         // A new term's first control line is whole or not there; its epoch says which.
-        (epoch != 0 && words[0] == u64::from(epoch)).then_some(Self {
-            epoch,
-            tail: words[1],
-            commit: words[2],
-        })
+        if epoch == 0 || words[0] != epoch as u64 {
+            return None;
+        }
+        Some(Self { epoch, tail: words[1], commit: words[2] })
+    }
+
+    /// Of a line in this process's memory.
+    fn of_line(line: &CacheLine) -> Option<Self> {
+        let stamp = line.stamp();
+        Self::parse([line.word(0), line.word(1), line.word(2)], stamp)
+    }
+
+    /// Of a line that was read from another process's memory, its stamp behind the words.
+    const fn of_words(line: &[u64; LINE_WORDS + 1]) -> Option<Self> {
+        Self::parse([line[0], line[1], line[2]], LineStamp(line[LINE_WORDS]))
     }
 
     /// The control line of a region in this process's memory, with any term line.
     pub(crate) fn read(region: &[CacheLine]) -> Option<Self> {
-        let line = &region[CONTROL as usize];
-        let stamp = line.stamp();
-        Self::parse(&line.words(), stamp)
+        Self::of_line(&region[CONTROL as usize])
     }
 }
 
@@ -106,8 +117,8 @@ impl Term {
     }
 
     /// Words and stamp have the same form as a control line's.
-    fn parse(words: &[u64], stamp: LineStamp) -> Option<Self> {
-        Control::parse(words, stamp).map(|c| Self { epoch: c.epoch, tail: c.tail })
+    fn of(line: Option<Control>) -> Option<Self> {
+        line.map(|c| Self { epoch: c.epoch, tail: c.tail })
     }
 }
 
@@ -121,9 +132,7 @@ pub(crate) struct LogHead {
 impl LogHead {
     /// Of a region in this process's memory.
     pub(crate) fn read(region: &[CacheLine]) -> Self {
-        let line = &region[TERM as usize];
-        let stamp = line.stamp();
-        let term = Term::parse(&line.words(), stamp);
+        let term = Term::of(Control::of_line(&region[TERM as usize]));
         Self { control: Control::read(region), term }
     }
 
@@ -131,8 +140,8 @@ impl LogHead {
     pub(crate) fn of(outcome: AccessOutcome<'_>) -> Option<Self> {
         let AccessOutcome::Words([control, term]) = outcome else { return None };
         Some(Self {
-            control: Control::parse(&control[..LINE_WORDS], LineStamp(control[LINE_WORDS])),
-            term: Term::parse(&term[..LINE_WORDS], LineStamp(term[LINE_WORDS])),
+            control: Control::of_words(control),
+            term: Term::of(Control::of_words(term)),
         })
     }
 
@@ -176,15 +185,17 @@ impl<'a> LogView<'a> {
 
     /// The record at `pos`, its payload appended to `to` if it is wanted; none if it is not there, or was
     /// written over while it was read.
+    #[inline]
     pub(crate) fn read_checked(
         &self,
         pos: u64,
         wants: impl Fn(&RingRecord) -> bool,
         to: &mut Vec<u8>,
     ) -> Option<RingRecord> {
-        let record = self.ring.read(self.region(), pos, self.epoch)?;
+        let place = self.ring.place(pos, self.epoch);
+        let record = place.read(self.region())?;
         let wanted = wants(&record);
-        let whole = !wanted || self.ring.payload(self.region(), pos, self.epoch, &record, to);
+        let whole = !wanted || place.payload(self.region(), &record, to);
         let holds = || LogHead::read(self.region()).holds(self.epoch, pos);
         (whole && (!self.checks || holds())).then_some(record)
     }

@@ -114,8 +114,18 @@ impl RingRecord {
         ]
     }
 
+    /// Reads a record's first line; none if it means nothing. The words of the payload are not loaded.
+    pub(crate) fn of_line(line: &CacheLine) -> Option<Self> {
+        Self::of_head(core::array::from_fn(|i| line.word(i)))
+    }
+
     /// Reads the first line's words; none if they mean nothing.
     pub(crate) fn parse(words: &[u64; LINE_WORDS]) -> Option<Self> {
+        let [head @ .., _, _, _] = *words;
+        Self::of_head(head)
+    }
+
+    fn of_head(words: [u64; HEAD_WORDS]) -> Option<Self> {
         let kind = match (words[0] >> 32) & 0xffff {
             1 => RingRecordKind::Message,
             2 => RingRecordKind::Pad,
@@ -141,12 +151,80 @@ impl RingRecord {
 
 /// Lines of a record with `bytes` bytes of payload.
 pub(crate) const fn lines_of(bytes: u32) -> u32 {
-    1 + bytes.saturating_sub(FIRST_BYTES).div_ceil(LINE_BYTES)
+    // The lines behind the first one, rounded up: what that holds is less than a line. As wide as no sum overflows.
+    1 + ((bytes as u64 + (LINE_BYTES - 1 - FIRST_BYTES) as u64) / LINE_BYTES as u64) as u32
 }
 
 /// The largest payload whose record takes at most `lines` lines.
 pub(crate) const fn payload_within(lines: u32) -> u32 {
     FIRST_BYTES + (lines - 1) * LINE_BYTES
+}
+
+/// The place of a position in a ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RingPlace {
+    /// The region's line.
+    at: usize,
+    /// Lines from there to the ring's end.
+    left: u32,
+    /// The stamp that is expected there.
+    stamp: LineStamp,
+}
+
+impl RingPlace {
+    /// The whole record that begins here, if all of it is there.
+    #[inline]
+    pub(crate) fn read(&self, region: &[CacheLine]) -> Option<RingRecord> {
+        let Self { at, left, stamp } = *self;
+        // Looked at before the first line is waited for, so that both lines of a small message come
+        // from the writer's cache at once and not one after the other.
+        let second = region.get(at + 1).map(CacheLine::stamp);
+        let first = &region[at];
+        if first.stamp() != stamp {
+            return None;
+        }
+        let record = RingRecord::of_line(first)?;
+        let lines = record.lines();
+        if lines == 0 || lines > left {
+            return None;
+        }
+        if lines == 1 || record.kind == RingRecordKind::Pad || (lines == 2 && second == Some(stamp))
+        {
+            return Some(record);
+        }
+        // Lines of a write appear first to last, so the last one's stamp vouches for all.
+        let last = at + lines as usize - 1;
+        (region[last].stamp() == stamp).then_some(record)
+    }
+
+    /// Appends the payload of the record that begins here to `to`. False if a line of it is another one's:
+    /// then it was written over meanwhile.
+    pub(crate) fn payload(
+        &self,
+        region: &[CacheLine],
+        record: &RingRecord,
+        to: &mut Vec<u8>,
+    ) -> bool {
+        let mut whole = true;
+        let end = to.len() + record.bytes as usize;
+        // Whole lines are copied, and what is too much is cut off: a copy of unknown length is a call.
+        to.reserve(record.lines() as usize * LINE_BYTES as usize);
+        let lines = &region[self.at..self.at + record.lines() as usize];
+        for (i, line) in lines.iter().enumerate() {
+            whole &= line.stamp() == self.stamp;
+            let mut bytes = [0; LINE_BYTES as usize];
+            let (chunks, _) = bytes.as_chunks_mut::<8>();
+            for (chunk, word) in chunks.iter_mut().zip(line.words()) {
+                *chunk = word.to_le_bytes();
+            }
+            match i {
+                0 => to.extend_from_slice(&bytes[HEAD_WORDS * 8..]),
+                _ => to.extend_from_slice(&bytes),
+            }
+        }
+        to.truncate(end);
+        whole
+    }
 }
 
 /// A ring within a region.
@@ -206,29 +284,19 @@ impl RecordRing {
         self.start(pos, lines) + lines as u64
     }
 
+    /// Where the line of a position lies, and its stamp under an epoch.
+    pub(crate) const fn place(&self, pos: u64, epoch: u32) -> RingPlace {
+        let (lap, line) = (pos / self.lines as u64, (pos % self.lines as u64) as u32);
+        RingPlace {
+            at: (self.base + line) as usize,
+            left: self.lines - line,
+            stamp: LineStamp::new(epoch, lap),
+        }
+    }
+
     /// The whole record at `pos` under `epoch`, if all of it is there.
     pub(crate) fn read(&self, region: &[CacheLine], pos: u64, epoch: u32) -> Option<RingRecord> {
-        let stamp = self.stamp(pos, epoch);
-        let at = self.at(pos) as usize;
-        // Looked at before the first line is waited for, so that both lines of a small message come
-        // from the writer's cache at once and not one after the other.
-        let second = region.get(at + 1).map(CacheLine::stamp);
-        let first = &region[at];
-        if first.stamp() != stamp {
-            return None;
-        }
-        let record = RingRecord::parse(&first.words())?;
-        let lines = record.lines();
-        if lines == 0 || lines > self.left_at(pos) {
-            return None;
-        }
-        if lines == 1 || record.kind == RingRecordKind::Pad || (lines == 2 && second == Some(stamp))
-        {
-            return Some(record);
-        }
-        // Lines of a write appear first to last, so the last one's stamp vouches for all.
-        let last = at + lines as usize - 1;
-        (region[last].stamp() == stamp).then_some(record)
+        self.place(pos, epoch).read(region)
     }
 
     /// Appends the payload of the record at `pos` to `to`. False if a line of it is another one's:
@@ -241,23 +309,7 @@ impl RecordRing {
         record: &RingRecord,
         to: &mut Vec<u8>,
     ) -> bool {
-        let stamp = self.stamp(pos, epoch);
-        let mut whole = true;
-        let at = self.at(pos) as usize;
-        let mut left = record.bytes as usize;
-        to.reserve(left);
-        for (i, line) in region[at..at + record.lines() as usize].iter().enumerate() {
-            whole &= line.stamp() == stamp;
-            let mut bytes = [0; LINE_WORDS * 8];
-            for (chunk, word) in bytes.chunks_exact_mut(8).zip(line.words()) {
-                chunk.copy_from_slice(&word.to_le_bytes());
-            }
-            let from = if i == 0 { HEAD_WORDS * 8 } else { 0 };
-            let take = left.min(LINE_BYTES as usize - from);
-            to.extend_from_slice(&bytes[from..from + take]);
-            left -= take;
-        }
-        whole
+        self.place(pos, epoch).payload(region, record, to)
     }
 
     /// Writes a record with its payload at `pos`; it must fit before the ring's end.
