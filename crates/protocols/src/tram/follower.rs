@@ -4,6 +4,7 @@
 use super::layout::{PromiseGrant, ReplicaRow, rank_of};
 use super::log_region::{Control, LogView};
 use super::mutants::TramMutant;
+use super::permissions::TermLog;
 use super::replica::{ReplicaHealth, ReplicaPhase, TramReplica, take_up};
 use super::ring::{RingRecord, RingRecordKind};
 use super::ticket::TicketRequest;
@@ -129,11 +130,15 @@ impl TramReplica {
     }
 
     /// The log that is open here comes into force once its writer has installed it.
+    #[inline]
     pub(crate) fn adopt(&mut self, view: RegionWindow<'_>) {
         let Some(open) = self.permissions.open.or(self.permissions.closing) else { return };
-        if self.permissions.force == Some(open) {
-            return;
+        if self.permissions.force != Some(open) {
+            self.adopt_installed(open, view);
         }
+    }
+
+    fn adopt_installed(&mut self, open: TermLog, view: RegionWindow<'_>) {
         let ring = self.layout.log(open.writer, open.half);
         // Of this term only: a denied write of an earlier one may still come through.
         if Control::read(view.region(ring.region)).is_some_and(|c| c.epoch == open.epoch) {
@@ -224,35 +229,44 @@ impl TramReplica {
         }
         // Bounded work: at most a ring.
         while self.progress.consumed < self.progress.decided {
-            let (pos, group) = (self.progress.consumed, self.place.group);
-            if self.exchange.is_some() {
-                if !self.consume_ordered(&log, pos, out) {
-                    return self.fall_behind(out);
-                }
-                continue;
-            }
-            let wants = |r: &RingRecord| r.kind.is_passed_on() && r.dst.contains(group);
-            let mut record = None;
-            let payload = out.fill(|to| record = log.read_checked(pos, wants, to));
-            // A record that ends behind what is decided is none: who wrote the log says two things.
-            let decided = |r: &RingRecord| u64::from(r.lines()) <= self.progress.decided - pos;
-            let Some(record) = record.filter(decided) else {
+            let pos = self.progress.consumed;
+            let consumed = match self.exchange {
+                Some(_) => self.consume_ordered(&log, pos, out),
+                None => self.consume_next(&log, pos, out),
+            };
+            if !consumed {
                 // Only a replica that nobody waits for can miss a decided entry: it has been
                 // overwritten, or was never written here. Of a pad that is as true as of a message.
-                self.fall_behind(out);
-                return;
-            };
-            self.progress.consumed = pos + u64::from(record.lines());
-            match record.kind {
-                RingRecordKind::Message => self.consume_message(pos, &record, payload, out),
-                RingRecordKind::Overlay | RingRecordKind::Rejoin => {
-                    self.consume_change(pos, &record, payload, out);
-                }
-                _ => {}
+                return self.fall_behind(out);
             }
         }
     }
 
+    /// Consumes the record at `pos`. False if it is not there.
+    #[inline]
+    fn consume_next(&mut self, log: &LogView<'_>, pos: u64, out: &mut Outbox<Memory>) -> bool {
+        let group = self.place.group;
+        let wants = |r: &RingRecord| r.kind.is_passed_on() && r.dst.contains(group);
+        let mut record = None;
+        let payload = out.fill(|to| record = log.read_checked(pos, wants, to));
+        let Some(record) = record else { return false };
+        // A record that ends behind what is decided is none: who wrote the log says two things.
+        let lines = u64::from(record.lines());
+        if lines > self.progress.decided - pos {
+            return false;
+        }
+        self.progress.consumed = pos + lines;
+        match record.kind {
+            RingRecordKind::Message => self.consume_message(pos, &record, payload, out),
+            RingRecordKind::Overlay | RingRecordKind::Rejoin => {
+                self.consume_change(pos, &record, payload, out);
+            }
+            _ => {}
+        }
+        true
+    }
+
+    #[inline]
     fn consume_message(
         &mut self,
         pos: u64,

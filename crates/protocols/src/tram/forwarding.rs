@@ -27,14 +27,17 @@ pub(crate) struct ForwardedMessages {
 impl TramReplica {
     // [TRAM 2:24-28] [TRAM 5:4-11] pass what is decided on to each child in whose reach it has a
     // destination; after a takeover, what the child has not taken over.
+    #[inline]
     pub(crate) fn pass_on(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         if self.exchange.is_some() {
-            return self.send_proposals(out);
+            self.send_proposals(out);
+        } else if !self.buffers.edges.is_empty() && !self.mutants.is(TramMutant::SendsToEach) {
+            self.pass_to_children(view, out);
         }
+    }
+
+    fn pass_to_children(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         let ReplicaPhase::Leader(leader) = &mut self.phase else { return };
-        if self.buffers.edges.is_empty() || self.mutants.is(TramMutant::SendsToEach) {
-            return;
-        }
         let log = *leader.log.ring();
         let tree = PassingTree::of((&self.config, self.changes.as_deref()), self.place.group);
         let passes = PassedLog {
@@ -85,7 +88,7 @@ impl TramReplica {
 
     /// Follows what the children have taken over, along the log.
     pub(crate) fn settle_edges(&mut self, view: RegionWindow<'_>) {
-        if !self.follows() {
+        if self.buffers.edges.is_empty() || !self.follows() {
             return;
         }
         let log = self.in_force(view);

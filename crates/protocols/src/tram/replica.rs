@@ -339,6 +339,7 @@ impl TramReplica {
 
     // [TRAM 2] the main loop: a replica reads these regions in this order. Regions on the path of a
     // message are read on every poll, the others now and then.
+    #[inline(never)]
     fn poll(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         // A candidate waits for that promise.
         let settled = self.settle_promise(view, out);
@@ -470,6 +471,7 @@ impl TramReplica {
 }
 
 /// Moves the cursor of a record's source past it. The number of the parent's buffer is `parent`.
+#[inline(always)]
 pub(crate) fn take_up(
     layout: &Layout,
     cursors: &mut [BufferCursor],
@@ -477,12 +479,12 @@ pub(crate) fn take_up(
     parent: usize,
 ) {
     let clients = layout.clients();
-    let (i, ring) = if record.source == RingRecord::PARENT {
-        (parent, layout.hm_parent(0))
+    let i = if record.source == RingRecord::PARENT {
+        parent
     } else if let Some(from) = source_of(record.source) {
-        (clients + 1 + from.index(), layout.hm_parent(0))
+        clients + 1 + from.index()
     } else {
-        (usize::from(record.source), layout.hm_client(0))
+        usize::from(record.source)
     };
     let Some(cursor) = cursors.get_mut(i) else { return };
     if record.kind == RingRecordKind::Rejoin {
@@ -492,7 +494,8 @@ pub(crate) fn take_up(
     if i < clients && record.lease > cursor.lease {
         (cursor.lease, cursor.next) = (record.lease, 0);
     }
-    cursor.next = ring.after(cursor.next, record.lines());
+    // All buffers are of one length.
+    cursor.next = layout.hm_parent(0).after(cursor.next, record.lines());
     if i < clients {
         cursor.note_number(record);
     }

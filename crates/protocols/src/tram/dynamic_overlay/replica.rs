@@ -116,6 +116,7 @@ impl TramReplica {
         }
     }
 
+    #[cold]
     fn report_part(&mut self, msg: MsgId, at: Option<u64>, out: &mut Outbox<Memory>) {
         if let Some(changes) = &mut self.changes {
             let tree = match (at, &self.phase) {
@@ -276,16 +277,26 @@ impl TramReplica {
     }
 
     /// The flaw of a change of the tree that lies in a buffer, if it has any.
+    #[inline]
     pub(crate) fn wrong_overlay(
+        &self,
+        from: (&RecordRing, &[CacheLine]),
+        at: (u64, u32),
+        record: &RingRecord,
+    ) -> Option<&'static str> {
+        if record.kind != RingRecordKind::Overlay {
+            return None;
+        }
+        self.wrong_change(from, at, record)
+    }
+
+    fn wrong_change(
         &self,
         (ring, region): (&RecordRing, &[CacheLine]),
         at: (u64, u32),
         record: &RingRecord,
     ) -> Option<&'static str> {
         let cluster = self.config.cluster();
-        if record.kind != RingRecordKind::Overlay {
-            return None;
-        }
         if self.changes.is_none() {
             return Some("a tree, where it does not change");
         }
