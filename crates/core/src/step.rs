@@ -524,7 +524,26 @@ impl<M: Medium> Outbox<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::messages::Frames;
+    use crate::messages::{Frames, Lane, MessageOutput};
+
+    #[test]
+    fn requests_to_the_medium_are_counted_until_they_are_taken_out() {
+        let ask = || MessageOutput::Group(Gid(0), Lane::Stream, PayloadRange { at: 0, len: 0 });
+        let (mut out, mut inner) = (Outbox::<Frames>::default(), Outbox::<Frames>::default());
+        out.ask(ask());
+        out.mark("no request");
+        out.push(Output::Medium(ask()));
+        inner.ask(ask());
+        out.append(&mut inner);
+        out.relay(Output::<Frames>::Medium(ask()), 0, |out| out);
+        assert_eq!((out.asks(), out.items().len(), inner.asks()), (4, 5, 0));
+        let mut taken = Vec::new();
+        out.take(&mut taken);
+        out.push(taken.swap_remove(0));
+        assert_eq!(out.asks(), 1);
+        out.clear();
+        assert_eq!(out.asks(), 0);
+    }
 
     #[test]
     fn participation_is_reported_only_to_a_driver_that_traces() {

@@ -359,7 +359,7 @@ impl FailureDetector {
     /// Whether the silence of `rank` has lasted too long, as far as this process can tell.
     #[inline]
     fn is_silent(&self, now: Time, rank: usize) -> bool {
-        // Most often it was heard just now, whatever part of the time counts.
+        // Most often it was heard just now: then it is no question how much of the time counts.
         now.since(self.peers[rank].moved) >= self.peers[rank].patience && self.is_mute(now, rank)
     }
 

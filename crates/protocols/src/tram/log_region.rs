@@ -139,10 +139,7 @@ impl LogHead {
     /// Of what was read from another process's memory; none if that is no head.
     pub(crate) fn of(outcome: AccessOutcome<'_>) -> Option<Self> {
         let AccessOutcome::Words([control, term]) = outcome else { return None };
-        Some(Self {
-            control: Control::of_words(control),
-            term: Term::of(Control::of_words(term)),
-        })
+        Some(Self { control: Control::of_words(control), term: Term::of(Control::of_words(term)) })
     }
 
     /// The state of the log of `epoch`, if it is installed here and no later term has begun here. The tail is

@@ -447,6 +447,7 @@ mod tests {
             assert_eq!(lines_of(payload_within(lines)), lines);
             assert_eq!(lines_of(payload_within(lines) + 1), lines + 1);
         }
+        assert_eq!((lines_of(0), lines_of(u32::MAX)), (1, 1 + (u32::MAX - 24).div_ceil(56)));
     }
 
     #[test]
