@@ -13,7 +13,7 @@ use std::io::{ErrorKind, Read};
 
 const MAGIC: [u8; 4] = *b"amKV";
 /// The version of the format that is written.
-pub const VERSION: u8 = 15;
+pub const VERSION: u8 = 16;
 /// The oldest version that is read: checkpoints outlive the program that wrote them.
 const VERSION_READ: u8 = 6;
 /// Bytes of a frame, its length and sum not counted. A damaged length is found by it before memory
@@ -288,7 +288,7 @@ mod tests {
         assert!(piece.is_full());
         piece.end(false);
         Piece::new(16, &mut progress, &mut out).end(true);
-        let golden = b"amKV\x0f\x03\0\0\x12\0\0\0\x02\x01\0\0\0\0\0\0\x02\0\0\0\0\0\0\0ab";
+        let golden = b"amKV\x10\x03\0\0\x12\0\0\0\x02\x01\0\0\0\0\0\0\x02\0\0\0\0\0\0\0ab";
         assert_eq!(out[..golden.len()], *golden);
         let sum = crc32c::crc32c(golden).to_le_bytes();
         assert_eq!(out[golden.len()..golden.len() + 4], sum);

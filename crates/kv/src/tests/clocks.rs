@@ -3,6 +3,7 @@
 use super::*;
 use amcast_smr::envelope::ClockReport;
 use amcast_smr::executor::inspection::{self, ExecutorMutant, HELD_MS};
+use amcast_smr::parts::{CommandPart, KEPT};
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -385,4 +386,166 @@ fn keys_expire_also_while_the_wall_clocks_were_set_back() {
     assert_eq!(run(1, 1000, &format!("SET {x} 1 PX 1000")), "+OK\r\n");
     assert_eq!(run(2, 2800, &format!("GET {x}")), "$1\r\n1\r\n");
     assert_eq!(run(3, 3200, &format!("GET {x}")), "_\r\n");
+}
+
+/// What becomes of a session whose client reckons the age of a repeated request too small.
+struct LateRepeat {
+    hosts: ReportingHosts,
+    session: u64,
+    numbers: (u64, u64),
+}
+
+impl LateRepeat {
+    /// The session's first command was executed.
+    fn new(session: u64, numbers: (u64, u64)) -> Self {
+        let mut it = Self { hosts: ReportingHosts::new([NOW_MS; 3]), session, numbers };
+        assert_eq!(it.send(0, NOW_MS), ":1\r\n");
+        it
+    }
+
+    /// Sends the command, or the one that is so many behind it.
+    fn send(&mut self, behind: u64, ms: u64) -> String {
+        let (request, open_from) = self.numbers;
+        self.hosts.send(
+            self.session,
+            (request + behind, open_from),
+            ms,
+            &format!("INCR {}", key(0)),
+        )
+    }
+
+    /// Sends a part of a command.
+    fn send_part(&mut self, ms: u64) {
+        let (request, open_from) = self.numbers;
+        let stamp = Stamp { wall_ms: ms, host_ms: ms };
+        let (session, read_only) = (self.session, false);
+        let envelope = Envelope { session, request: request + 100, open_from, stamp, read_only };
+        self.hosts.seq += 1;
+        let mut payload = Vec::new();
+        CommandPart { envelope, bytes: b"part" }.encode(&mut payload);
+        let id = MsgId { sender: Pid(9), seq: self.hosts.seq };
+        let part = TestCast { id, dst: GroupSet::one(Gid(0)), payload };
+        assert_eq!(self.hosts.node.run(&part).as_bytes(), KEPT);
+    }
+
+    /// An hour passes, with `step` every five minutes; a replica looks at its sessions meanwhile, or it does not.
+    fn live(&mut self, forgets: bool, mut step: impl FnMut(&mut Self, u64)) -> u64 {
+        for passed_ms in (0..=HOUR_MS).step_by(LEAP_MS as usize) {
+            self.hosts.report([NOW_MS + passed_ms; 3]);
+            if passed_ms % 300_000 < LEAP_MS {
+                step(self, NOW_MS + passed_ms);
+            }
+        }
+        self.hosts.report([NOW_MS + HOUR_MS; 3]);
+        if forgets {
+            self.hosts.others(NOW_MS + HOUR_MS);
+        }
+        NOW_MS + HOUR_MS
+    }
+
+    /// The answers to the repeated request, with a stamp as if it were sent for the first time, to the one behind it,
+    /// and to it once more.
+    fn repeat(&mut self, ms: u64, restarts: bool) -> [String; 3] {
+        let again = self.send(0, ms);
+        if restarts {
+            self.hosts.restart();
+        }
+        [again, self.send(1, ms), self.send(0, ms)]
+    }
+}
+
+/// Each way in which replicas may differ: they forgot a session or not, and began again with a state or not.
+fn replicas() -> impl Iterator<Item = (bool, bool)> {
+    [(false, false), (false, true), (true, false), (true, true)].into_iter()
+}
+
+/// The clock of a client stands still while its host sleeps, or it says of each request that it is new.
+#[test]
+fn replicas_judge_a_late_repeat_alike_whether_they_forgot_its_session_or_not() {
+    let repeated = |session, numbers, (forgets, restarts)| {
+        let mut it = LateRepeat::new(session, numbers);
+        let far_ms = it.live(forgets, |_, _| {});
+        it.repeat(far_ms, restarts)
+    };
+    for (session, numbers) in [(7, (5, 5)), (UNORDERED | 7, (5, 1))] {
+        for replica in replicas() {
+            let answers = repeated(session, numbers, replica);
+            assert_eq!(answers, [":2\r\n", ":3\r\n", ":2\r\n"], "{session} {replica:?}");
+        }
+        let broken = |replica| {
+            let check = || repeated(session, numbers, replica);
+            inspection::with(ExecutorMutant::KeepsIdleRecords, check)
+        };
+        assert_ne!(broken((true, false)), broken((false, false)), "the test finds it");
+    }
+}
+
+/// A floor is kept for what was far ahead, and the record of what its session ran is not.
+#[test]
+fn replicas_judge_a_late_repeat_alike_where_a_session_is_kept_for_what_was_ahead() {
+    for replica in replicas() {
+        let mut it = LateRepeat::new(7, (5, 5));
+        assert!(refused_at(&it.send(1, NOW_MS + 3 * HOUR_MS)).is_some());
+        let far_ms = it.live(replica.0, |_, _| {});
+        assert!(inspection::known_sessions(&it.hosts.node.executor, Gid(0)).contains(&7));
+        assert_eq!(it.repeat(far_ms, replica.1), [":2\r\n", ":3\r\n", ":2\r\n"], "{replica:?}");
+    }
+}
+
+/// A session that only repeats a request is not idle: no replica forgets what it ran.
+#[test]
+fn replicas_know_what_a_session_ran_that_only_repeats_it() {
+    let repeated = |replica: (bool, bool)| {
+        let mut it = LateRepeat::new(7, (5, 5));
+        let far_ms = it.live(replica.0, |it, _| _ = it.send(0, NOW_MS));
+        it.repeat(far_ms, replica.1)
+    };
+    for replica in replicas() {
+        assert_eq!(repeated(replica), [":1\r\n", ":2\r\n", ":1\r\n"], "{replica:?}");
+    }
+    let broken = inspection::with(ExecutorMutant::AgesRetried, || repeated((true, false)));
+    assert_ne!(broken[0], ":1\r\n", "the test finds it");
+}
+
+/// Parts of commands have no turn, and keep no record alive.
+#[test]
+fn replicas_judge_a_late_repeat_alike_behind_parts_of_commands() {
+    let repeated = |replica: (bool, bool)| {
+        let mut it = LateRepeat::new(7, (5, 5));
+        let far_ms = it.live(replica.0, LateRepeat::send_part);
+        it.repeat(far_ms, replica.1)
+    };
+    for replica in replicas() {
+        assert_eq!(repeated(replica), [":2\r\n", ":3\r\n", ":2\r\n"], "{replica:?}");
+    }
+    let broken = |replica| inspection::with(ExecutorMutant::RenewsByParts, || repeated(replica));
+    assert_ne!(broken((true, false)), broken((false, false)), "the test finds it");
+}
+
+/// Two messages of one request wait for another shard while their session is idle, and run when it has begun anew.
+#[test]
+fn what_waited_while_its_session_was_idle_runs_once() {
+    for restarts in [false, true] {
+        let mut it = LateRepeat::new(7, (5, 5));
+        let both = format!("EXEC 0 2 2 INCR {} 2 INCR {}", key(1), key(2));
+        let waits: Vec<TestCast> = (1_000_000..1_000_002)
+            .map(|seq| TestCast {
+                payload: sent(7, (6, 5), NOW_MS, &both),
+                ..cast(seq, 1, NOW_MS, &both)
+            })
+            .collect();
+        waits.iter().for_each(|cast| _ = it.hosts.node.deliver(1, cast).unwrap());
+        let far_ms = it.live(true, |_, _| {});
+        let other = format!("INCR {{{}}}other", key(1));
+        assert_eq!(it.hosts.send(7, (6, 5), far_ms, &other), ":1\r\n", "of another time");
+        if restarts {
+            it.hosts.restart();
+        }
+        for cast in &waits {
+            it.hosts.node.deliver(2, cast).unwrap();
+            let answer = &it.hosts.node.answers.last().unwrap().1;
+            assert_eq!(answer, "*2\r\n:1\r\n:1\r\n", "{restarts}");
+        }
+        assert_eq!(it.hosts.send(7, (6, 5), far_ms, &other), ":1\r\n");
+    }
 }

@@ -179,13 +179,13 @@ fn the_bytes_of_a_state_are_golden() {
     node.run(&cast(20, 8, 9, "PEXPIRE h 100"));
     node.deliver(0, &cast(21, 9, 8, &format!("MSET {} a {} b", key(0), key(2)))).unwrap();
     let bytes = node.stream();
-    assert_eq!(bytes[..8], *b"amKV\x0f\x03\0\0");
+    assert_eq!(bytes[..8], *b"amKV\x10\x03\0\0");
     assert_eq!((bytes.len(), crc32c::crc32c(&bytes[8..])), GOLDEN, "the format changed");
     node.restart();
     assert_eq!(node.stream(), bytes, "a restored node gives the same bytes");
 }
 
-const GOLDEN: (usize, u32) = (1267, 2_817_148_003);
+const GOLDEN: (usize, u32) = (1347, 1_434_951_088);
 
 /// The state after the same commands before there were maps of partitions: checkpoints of that time
 /// are still read. Versions of keys were positions then.
@@ -244,6 +244,23 @@ fn states_of_versions_9_and_10_are_read() {
         assert_eq!(node.stream().len(), GOLDEN.0, "it is written as states are now");
         assert_eq!(node.run(&cast(30, 30, 10, &format!("GET {}", key(1)))), "$1\r\nv\r\n");
     }
+}
+
+/// The same of the version before it was told by which delivery a session began: what it ran counts.
+#[test]
+fn a_state_of_version_15_is_read_and_its_sessions_know_what_they_ran() {
+    let before = include_bytes!("state-15");
+    assert_eq!((before[4], before.len()), (15, 1267));
+    let mut node = TestNode::new();
+    drop(node.executor.adopt(read(before).unwrap()));
+    node.next = [0, 1, 2].map(|g| node.executor.delivered(Gid(g)) + 1);
+    assert_eq!(node.executor.waiting(Gid(0)), 1);
+    assert_eq!(node.stream().len(), GOLDEN.0, "it is written as states are now");
+    for seq in [30, 31] {
+        assert_eq!(node.run(&cast(seq, 2, 10, "RPUSH l a b")), ":2\r\n", "it ran");
+        node.restart();
+    }
+    assert_eq!(node.run(&cast(32, 10, 10, "RPUSH l a b")), ":4\r\n");
 }
 
 /// Bytes that a piece may be longer than asked for: one element, and the frames round it.

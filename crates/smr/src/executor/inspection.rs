@@ -90,7 +90,7 @@ pub fn dump<M: ShardedMachine>(
     let mut out = String::new();
     for (h, s) in executor.heads.iter().zip(sides) {
         let mut sessions: Vec<_> = s.sessions.table.iter().collect();
-        sessions.sort_by_key(|(id, _)| **id);
+        sessions.sort_by_key(|(key, _)| **key);
         let mut floors: Vec<_> = h.floors.table.iter().collect();
         floors.sort_by_key(|(id, _)| **id);
         let sum = s.sessions.answer_bytes;

@@ -8,6 +8,7 @@
 //! answered by other nodes, may come to be seen only later.
 
 use super::pool::PendingLocalRead;
+use super::sessions::AwaitedWrite;
 use super::{Engine, Executor};
 use crate::SessionWrite;
 use crate::envelope::Envelope;
@@ -182,7 +183,12 @@ impl<M: ShardedMachine> Executor<M> {
             let may_come = oldest_ms >= head.now.host_ms;
             may_wait || may_come && head.floors.of(envelope.session) <= wrote.request
         };
-        let written: Vec<SessionWrite> = written.iter().filter(is_open).copied().collect();
+        let awaited = |wrote: &SessionWrite| {
+            let SessionWrite { shard, request, .. } = *wrote;
+            let key = self.heads[shard.index()].floors.key(envelope.session);
+            AwaitedWrite { shard, key, request }
+        };
+        let written: Vec<AwaitedWrite> = written.iter().filter(is_open).map(awaited).collect();
         let place = |shard: Gid| {
             let head = &self.heads[shard.index()];
             ShardPosition { shard, position: head.delivered, now: head.now }
@@ -194,17 +200,11 @@ impl<M: ShardedMachine> Executor<M> {
             Engine::Pool(pool) => {
                 let shards = written.iter().map(|wrote| wrote.shard).collect::<GroupSet>();
                 let places = places(GroupSet(dst.0 | shards.0));
-                let session = envelope.session;
-                let peeking =
-                    PendingLocalRead::new(number, id, session, dst, places, written, command);
+                let peeking = PendingLocalRead::new(number, id, dst, places, written, command);
                 return pool.peek(peeking, answer);
             }
         };
-        let has_run = |wrote: &SessionWrite| {
-            let side = &sides[wrote.shard.index()];
-            side.sessions.has_run(envelope.session, wrote.request)
-        };
-        if !written.iter().all(has_run) {
+        if !written.iter().all(|wrote| sides[wrote.shard.index()].sessions.has_run(wrote)) {
             return LocalRead::NotYet;
         }
         let places = places(dst);

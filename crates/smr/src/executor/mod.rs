@@ -688,7 +688,7 @@ impl<M: ShardedMachine> Executor<M> {
         if envelope.read_only {
             return Some(head.floors.look(envelope, now, &self.limits));
         }
-        let admission = head.floors.admit(envelope, now, &self.limits);
+        let admission = head.floors.admit(envelope, place.position, now, &self.limits);
         head.parts.release(envelope.session, admission.floor);
         Some(admission)
     }

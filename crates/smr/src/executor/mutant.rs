@@ -24,6 +24,12 @@ pub enum ExecutorMutant {
     LetsOvertake,
     /// A session is idle for as long as time leaps.
     AgesByLeaps,
+    /// What a session ran before it was idle for so long that replicas may have forgotten it counts afterwards.
+    KeepsIdleRecords,
+    /// A session that only repeats requests is forgotten with what it ran.
+    AgesRetried,
+    /// A session that only sends parts of commands does not begin anew.
+    RenewsByParts,
     /// A session is forgotten before copies of a message that was ahead of time are old.
     ForgetsAhead,
     /// Of a batch only what commands in front of it take is counted, and not what its own first commands take.

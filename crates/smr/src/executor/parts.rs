@@ -284,7 +284,8 @@ impl<M: ShardedMachine> Executor<M> {
             return;
         }
         let time = head.session_time(now_ms);
-        let Admission { floor, timing, .. } = head.floors.admit(&part.envelope, time, &self.limits);
+        let Admission { floor, timing, .. } =
+            head.floors.admit_part(&part.envelope, position, time, &self.limits);
         head.parts.release(session, floor);
         let kept = match timing.refusal(now_ms) {
             // The session is beyond the command.

@@ -32,6 +32,14 @@
 //! The effect of a floor follows from the order alone: an expired floor counts as none from then
 //! on, no matter when a replica drops it.
 //!
+//! So does the effect of a record of what ran. A client may err about when it sent a request first, and repeat one with
+//! a fresh stamp that it sent long ago: some replicas have forgotten that session by then, and some have not. A session
+//! therefore *begins* anew with the first delivery after it was idle for so long, and each such beginning has a record
+//! of its own, named by the position of that delivery (`begun`): earlier records count no more, whether a replica
+//! still has them or not. Commands that were delivered before that and wait are judged by the record of their time. A
+//! record is never forgotten while commands of its beginning may come, since all of them, retries as well, renew
+//! its age when they have their turn. Parts of commands have no turn, and leave no record: they do not renew it.
+//!
 //! Answers over [`Limits::answer_bytes`] are dropped, of
 //! the longest idle sessions first; a retry of such a request gets that error, and does not run
 //! again.
@@ -41,7 +49,7 @@ use super::{AHEAD_MAX_MS, Limits};
 use crate::envelope::Envelope;
 use crate::hash::Keyed;
 use crate::machine::Refusal;
-use amcast_core::Outcome;
+use amcast_core::{Gid, Outcome};
 use indexmap::IndexMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -49,8 +57,12 @@ use std::sync::Arc;
 /// The record by which a session's requests are judged, from the delivered commands.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub(super) struct Floor {
-    /// Lived time of its last command.
+    /// The position of the delivery that began it, or began it anew; 0 in states of before that was told.
+    pub(super) begun: u64,
+    /// Lived time of its last command, or part of one.
     pub(super) used_ms: u64,
+    /// Lived time of its last command, parts not counted.
+    pub(super) command_ms: u64,
     /// Requests below this were answered: the highest such number delivered so far.
     pub(super) open_from: u64,
     /// The highest request that was admitted.
@@ -144,6 +156,15 @@ pub(super) struct Admission {
     pub(super) timing: Timing,
     /// Lived time there.
     pub(super) lived_ms: u64,
+    /// The position of the delivery that began its session.
+    pub(super) begun: u64,
+}
+
+impl Admission {
+    /// The record by which the command is judged.
+    pub(super) const fn key(&self, e: &Envelope) -> SessionKey {
+        SessionKey { id: e.session, begun: self.begun }
+    }
 }
 
 /// The floors of one shard's sessions.
@@ -155,6 +176,33 @@ pub(super) struct Floors {
 }
 
 impl Floor {
+    /// Of a session that a delivery at this position begins.
+    fn begin(position: u64) -> Self {
+        let mut it = Self::default();
+        it.begin_again(position);
+        it
+    }
+
+    /// Has no earlier record of its session count from the delivery at this position on.
+    fn begin_again(&mut self, position: u64) {
+        if !mutant::is(ExecutorMutant::KeepsIdleRecords) {
+            self.begun = position;
+        }
+    }
+
+    /// Notes what the envelope of a delivered command, or of a part of one, says, and returns the inputs of the
+    /// decision on it.
+    fn admit(&mut self, e: &Envelope, now: SessionTime, limits: &Limits) -> Admission {
+        self.used_ms = self.used_ms.max(now.lived_ms);
+        if e.open_from > self.open_from {
+            self.open_from = e.open_from;
+            self.untimely.retain(|u| u.request >= e.open_from);
+        }
+        let timing = self.judge(e, now, limits);
+        let (floor, begun) = (self.open_from, self.begun);
+        Admission { floor, timing, lived_ms: now.lived_ms, begun }
+    }
+
     /// Whether a command of its session waits behind an earlier one that is open, was refused, and is to come again.
     fn holds(&self, e: &Envelope, lived_ms: u64) -> bool {
         let is_young = |u: &StampRefusal| u.at_ms.saturating_add(HELD_MS) >= lived_ms;
@@ -223,20 +271,46 @@ const fn is_forgotten(used_ms: u64, lived_ms: u64, limits: &Limits) -> bool {
 }
 
 impl Floors {
-    /// Notes that a command was delivered in this shard, and returns the inputs of the decision on it.
-    pub(super) fn admit(&mut self, e: &Envelope, now: SessionTime, limits: &Limits) -> Admission {
-        let floor = self.table.entry(e.session).or_default();
+    /// Notes that a command was delivered in this shard at `position`, and returns the inputs of the decision on it.
+    pub(super) fn admit(
+        &mut self,
+        e: &Envelope,
+        position: u64,
+        now: SessionTime,
+        limits: &Limits,
+    ) -> Admission {
+        let floor = self.at(e.session, position, now, limits);
+        floor.command_ms = floor.command_ms.max(now.lived_ms);
+        floor.admit(e, now, limits)
+    }
+
+    /// The same of a part of a command.
+    pub(super) fn admit_part(
+        &mut self,
+        e: &Envelope,
+        position: u64,
+        now: SessionTime,
+        limits: &Limits,
+    ) -> Admission {
+        let floor = self.at(e.session, position, now, limits);
+        if mutant::is(ExecutorMutant::RenewsByParts) {
+            floor.command_ms = floor.command_ms.max(now.lived_ms);
+        }
+        floor.admit(e, now, limits)
+    }
+
+    /// The floor of a session of which something is delivered at `position`, begun anew if it was idle for too long.
+    fn at(&mut self, id: u64, position: u64, now: SessionTime, limits: &Limits) -> &mut Floor {
+        let floor = self.table.entry(id).or_insert_with(|| Floor::begin(position));
+        // Other replicas may have forgotten it already, ..
         if floor.is_over(now, limits) {
-            // Other replicas may have forgotten it already.
-            *floor = Floor::default();
+            *floor = Floor::begin(position);
         }
-        floor.used_ms = floor.used_ms.max(now.lived_ms);
-        if e.open_from > floor.open_from {
-            floor.open_from = e.open_from;
-            floor.untimely.retain(|u| u.request >= e.open_from);
+        // .. or what it ran, also where the floor is kept for what was far ahead.
+        if is_forgotten(floor.command_ms, now.lived_ms, limits) {
+            floor.begin_again(position);
         }
-        let timing = floor.judge(e, now, limits);
-        Admission { floor: floor.open_from, timing, lived_ms: now.lived_ms }
+        floor
     }
 
     /// The admission of a command that changes nothing: it does not overtake earlier requests of
@@ -245,12 +319,17 @@ impl Floors {
         let floor = self.table.get(&e.session).filter(|floor| !floor.is_over(now, limits));
         let is_held = floor.is_some_and(|floor| floor.holds(e, now.lived_ms));
         let timing = if is_held { Timing::Ahead } else { Timing::InTime };
-        Admission { floor: 0, timing, lived_ms: now.lived_ms }
+        Admission { timing, lived_ms: now.lived_ms, ..Admission::default() }
     }
 
     /// The floor of a session as far as it was delivered.
     pub(super) fn of(&self, session: u64) -> u64 {
         self.table.get(&session).map_or(0, |f| f.open_from)
+    }
+
+    /// The key of the record of what a session runs now.
+    pub(super) fn key(&self, session: u64) -> SessionKey {
+        SessionKey { id: session, begun: self.table.get(&session).map_or(0, |f| f.begun) }
     }
 
     /// Looks at two sessions and forgets those that were idle for too long before `now`, a time
@@ -330,10 +409,27 @@ impl KeptOutcome {
     }
 }
 
-/// The requests of one session that ran in one shard.
+/// Names the record of what a session ran since it began, or began anew.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) struct SessionKey {
+    pub(super) id: u64,
+    /// See [`Floor::begun`].
+    pub(super) begun: u64,
+}
+
+/// A request of a session that must have run before a read is answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AwaitedWrite {
+    /// The shard that keeps its record.
+    pub(super) shard: Gid,
+    pub(super) key: SessionKey,
+    pub(super) request: u64,
+}
+
+/// The requests of one session that ran in one shard since it began, or began anew.
 #[derive(Clone, Default, Debug)]
 pub(super) struct SessionRequests {
-    /// Lived time of the last one.
+    /// Lived time of the last command of the session, of those that had their turn.
     pub(super) used_ms: u64,
     /// Requests below the first number can be dropped once the shard applied the second, a
     /// position.
@@ -342,8 +438,8 @@ pub(super) struct SessionRequests {
     pub(super) ran: VecDeque<(u64, KeptOutcome)>,
 }
 
-/// Sessions by their ids. A clone shares them; one is copied when it is changed then.
-pub(super) type SessionTable = IndexMap<u64, Arc<SessionRequests>, Keyed>;
+/// Sessions by their ids and beginnings. A clone shares them; one is copied when it is changed then.
+pub(super) type SessionTable = IndexMap<SessionKey, Arc<SessionRequests>, Keyed>;
 
 /// The session table of one shard: the requests of each session that were executed.
 #[derive(Default)]
@@ -364,14 +460,22 @@ pub(super) enum Verdict<'a> {
 
 impl Sessions {
     /// Puts a session there that was read.
-    pub(super) fn insert(&mut self, id: u64, session: SessionRequests) {
+    pub(super) fn insert(&mut self, key: SessionKey, session: SessionRequests) {
         self.answer_bytes += session.ran.iter().map(|r| r.1.bytes()).sum::<usize>();
-        self.table.insert(id, Arc::new(session));
+        self.table.insert(key, Arc::new(session));
     }
 
     /// Whether it is known that a request ran.
-    pub(super) fn has_run(&self, session: u64, request: u64) -> bool {
-        self.of(session, request).is_some()
+    pub(super) fn has_run(&self, wrote: &AwaitedWrite) -> bool {
+        self.of(wrote.key, wrote.request).is_some()
+    }
+
+    /// Notes that a command had its turn and leaves no record of its own: it was answered before, or was refused.
+    pub(super) fn renew(&mut self, key: SessionKey, lived_ms: u64) {
+        let Some(session) = self.table.get_mut(&key) else { return };
+        if session.used_ms < lived_ms && !mutant::is(ExecutorMutant::AgesRetried) {
+            Arc::make_mut(session).used_ms = lived_ms;
+        }
     }
 
     /// Whether a command may run, at its turn. `now_ms` is ordered time by the hosts' clock.
@@ -389,7 +493,7 @@ impl Sessions {
             return Verdict::Refused(Refusal::Forgotten { outcome: Outcome::Unknown });
         }
         // Before its stamp is looked at: a remembered request must not be taken for one that never ran.
-        if let Some(kept) = self.of(e.session, e.request) {
+        if let Some(kept) = self.of(admission.key(e), e.request) {
             let outcome = kept.outcome();
             return match kept.answer() {
                 Some(answer) => Verdict::Done(outcome, answer),
@@ -400,23 +504,23 @@ impl Sessions {
     }
 
     /// The record of a request that is known to have run.
-    fn of(&self, session: u64, request: u64) -> Option<&KeptOutcome> {
-        let ran = &self.table.get(&session)?.ran;
+    fn of(&self, key: SessionKey, request: u64) -> Option<&KeptOutcome> {
+        let ran = &self.table.get(&key)?.ran;
         let i = ran.binary_search_by_key(&request, |r| r.0).ok()?;
         Some(&ran[i].1)
     }
 
-    /// Notes the final answer of a command that was delivered at `lived_ms`, and the kept part of the answer.
+    /// Notes the final answer of a command, and the kept part of the answer.
     pub(super) fn record(
         &mut self,
         e: &Envelope,
         kept: KeptOutcome,
-        lived_ms: u64,
+        admission: Admission,
         progress: &ShardProgress,
         limits: &Limits,
     ) {
-        let session = Arc::make_mut(self.table.entry(e.session).or_default());
-        session.used_ms = session.used_ms.max(lived_ms);
+        let session = Arc::make_mut(self.table.entry(admission.key(e)).or_default());
+        session.used_ms = session.used_ms.max(admission.lived_ms);
         if let Some((below, position)) = session.drop_below
             && progress.applied >= position
         {
@@ -439,11 +543,11 @@ impl Sessions {
 
     /// Drops answers of the sessions that were idle longest until `most` bytes remain.
     fn drop_answers(&mut self, most: usize) {
-        let mut by_age: Vec<(u64, u64)> =
-            self.table.iter().map(|(id, s)| (s.used_ms, *id)).collect();
+        let mut by_age: Vec<(u64, SessionKey)> =
+            self.table.iter().map(|(key, s)| (s.used_ms, *key)).collect();
         by_age.sort_unstable();
-        for (_, id) in by_age {
-            let session = Arc::make_mut(self.table.get_mut(&id).expect("it was listed"));
+        for (_, key) in by_age {
+            let session = Arc::make_mut(self.table.get_mut(&key).expect("it was listed"));
             for (_, kept) in &mut session.ran {
                 self.answer_bytes -= kept.bytes();
                 *kept = KeptOutcome::Dropped(kept.outcome());
@@ -455,8 +559,8 @@ impl Sessions {
     }
 
     /// Looks at two sessions and forgets those that were idle for too long before `lived_ms`, a lived time
-    /// that every command which has not run has reached: a retry of their requests is refused by
-    /// its stamp, which is hardly later than when it ran.
+    /// that every command which has not run has reached: what comes of them later begins them anew, and a retry of their
+    /// requests is refused by its stamp, which is hardly later than when it ran.
     pub(super) fn sweep(&mut self, lived_ms: u64, limits: &Limits) {
         for _ in 0..2 {
             if self.hand >= self.table.len() {

@@ -2,8 +2,9 @@
 
 use super::observer::{ExecutedCommand, ExecutionObserver, tell};
 use super::sessions::{
-    KeptOutcome, SessionRequests, SessionTable, Sessions, ShardProgress, Verdict,
+    KeptOutcome, SessionKey, SessionRequests, SessionTable, Sessions, ShardProgress, Verdict,
 };
+use super::snapshot::BEGUN_SINCE;
 use super::{CommandAnswer, ExecutionDecision, Limits};
 use crate::digest::{Digest, Outcomes, Slice, cursor, encode_result, is_point};
 use crate::envelope::Envelope;
@@ -84,12 +85,12 @@ impl<P: MachinePart> ShardState<P> {
     /// Gives the next part of the snapshot; false if that was all.
     pub(super) fn piece(&mut self, to: &mut Piece<'_>) -> bool {
         if let Some((table, given)) = &mut self.snapshot {
-            while let Some((id, session)) = table.get_index(*given) {
+            while let Some((key, session)) = table.get_index(*given) {
                 if to.is_full() {
                     return true;
                 }
                 next(true, to);
-                give_session(*id, session, to);
+                give_session(*key, session, to);
                 *given += 1;
             }
             next(false, to);
@@ -111,16 +112,17 @@ impl<P: MachinePart> ShardState<P> {
         from: &mut StreamReader<'_>,
     ) -> Result<(), Corrupt> {
         while follows(from)? {
-            let (id, session) = read_session(machine, from)?;
-            self.sessions.insert(id, session);
+            let (key, session) = read_session(machine, from)?;
+            self.sessions.insert(key, session);
         }
         self.part.read(from)
     }
 }
 
-fn give_session(id: u64, s: &SessionRequests, to: &mut Piece<'_>) {
+fn give_session(key: SessionKey, s: &SessionRequests, to: &mut Piece<'_>) {
+    let SessionKey { id, begun } = key;
     let (below, position) = s.drop_below.unwrap_or((0, 0));
-    for word in [id, s.used_ms, below, position, s.ran.len() as u64] {
+    for word in [id, begun, s.used_ms, below, position, s.ran.len() as u64] {
         to.word(word);
     }
     for (request, kept) in &s.ran {
@@ -157,8 +159,10 @@ fn kept_of<M: ShardedMachine>(
 fn read_session<M: ShardedMachine>(
     machine: &M,
     from: &mut StreamReader<'_>,
-) -> Result<(u64, SessionRequests), Corrupt> {
-    let (id, used_ms) = (from.word()?, from.word()?);
+) -> Result<(SessionKey, SessionRequests), Corrupt> {
+    let id = from.word()?;
+    let begun = if from.version() >= BEGUN_SINCE { from.word()? } else { 0 };
+    let used_ms = from.word()?;
     let (below, position) = (from.word()?, from.word()?);
     let drop_below = (position > 0).then_some((below, position));
     let mut ran = VecDeque::new();
@@ -171,7 +175,7 @@ fn read_session<M: ShardedMachine>(
         }
         ran.push_back((request, kept_of(machine, from.version(), (mark, &answer))?));
     }
-    Ok((id, SessionRequests { used_ms, drop_below, ran }))
+    Ok((SessionKey { id, begun }, SessionRequests { used_ms, drop_below, ran }))
 }
 
 /// Bytes of an answer for which memory is kept, to build the next one in.
@@ -232,10 +236,14 @@ pub(super) fn run<M: ShardedMachine>(
     match verdict {
         Verdict::Done(outcome, kept) => {
             machine.again(&lowest.part, kept, body, scratch);
+            lowest.sessions.renew(admission.key(&envelope), admission.lived_ms);
             on_answer(CommandAnswer { id, session, request, outcome, bytes: scratch });
         }
         Verdict::Refused(why) if for_good.is_none() => {
             machine.refuse(why, body, scratch);
+            if !envelope.read_only {
+                lowest.sessions.renew(admission.key(&envelope), admission.lived_ms);
+            }
             let outcome = why.outcome();
             on_answer(CommandAnswer { id, session, request, outcome, bytes: scratch });
         }
@@ -256,8 +264,7 @@ pub(super) fn run<M: ShardedMachine>(
             };
             if !envelope.read_only {
                 let kept = KeptOutcome::new(outcome, machine.kept(scratch));
-                let lived_ms = admission.lived_ms;
-                sides[0].sessions.record(&envelope, kept, lived_ms, &progress, limits);
+                sides[0].sessions.record(&envelope, kept, admission, &progress, limits);
                 let compared = if machine.is_compared(body) { &scratch[..] } else { &[] };
                 sides[0].outcomes.add((places[0].position, id), outcome, compared);
             }

@@ -11,7 +11,7 @@
 //! In the [stream](crate::stream), in this order: each shard's position, ordered time and clock reports (since
 //! version 8), and by how much time leapt (since version 14); the messages that were skipped or wait to be, each with one
 //! place of it (since version 11); the waiting commands; each shard's floors of sessions, with what was refused by its
-//! stamp (since version 14); each shard's parts of commands (since version 12); and for each shard the requests of
+//! stamp (since version 14), and what began each session (since version 16); each shard's parts of commands (since version 12); and for each shard the requests of
 //! its sessions, with their outcomes (since version 13), and the machine's part. A byte of one precedes each item of
 //! a list, a zero follows the last. A piece may be longer than asked for by one part of a command, or by one session
 //! with its answers.
@@ -49,6 +49,9 @@ const SKIPPED_SINCE: u8 = 11;
 
 /// The first version of the stream that says by how much ordered time leapt, and what was refused by its stamp.
 const LEAPS_SINCE: u8 = 14;
+
+/// The first version of the stream that says by which delivery a session began.
+pub(super) const BEGUN_SINCE: u8 = 16;
 
 /// All that a node's commands came to.
 pub struct ExecutorState<M: ShardedMachine> {
@@ -162,9 +165,10 @@ impl SnapshotCommand {
     /// Gives all but the payload, which may be large.
     fn give(&self, to: &mut Piece<'_>) {
         let Self { id, dst, admission, exact, places, payload } = self;
-        let Admission { floor, timing, lived_ms } = *admission;
+        let Admission { floor, timing, lived_ms, begun } = *admission;
         let (sender, count) = (u64::from(id.sender.0), places.len() as u64);
-        for word in [sender, id.seq, dst.0, floor, timing.code(), lived_ms, exact.0, count] {
+        let judged = [floor, timing.code(), lived_ms, begun];
+        for word in [sender, id.seq, dst.0].into_iter().chain(judged).chain([exact.0, count]) {
             to.word(word);
         }
         for (p, before) in places {
@@ -183,6 +187,7 @@ impl SnapshotCommand {
             true => Some((Timing::of_code(from.word()?).ok_or(Corrupt::Malformed)?, from.word()?)),
             false => None,
         };
+        let begun = if from.version() >= BEGUN_SINCE { from.word()? } else { 0 };
         let exact = if from.version() >= EXACT_SINCE { from.word()? } else { 0 };
         let (exact, count) = (GroupSet(exact), from.word()?);
         if !dst.within(GroupSet::first(shards)) || count == 0 || count > dst.len() as u64 {
@@ -210,7 +215,7 @@ impl SnapshotCommand {
         let (envelope, _) = header(&payload).ok_or(Corrupt::Malformed)?;
         let lowest = places.iter().find(|(p, _)| dst.lowest() == Some(p.shard));
         let (timing, lived_ms) = judged.unwrap_or_else(|| judged_before(&envelope, lowest));
-        let admission = Admission { floor, timing, lived_ms };
+        let admission = Admission { floor, timing, lived_ms, begun };
         Ok(Self { id, dst, admission, exact, places, payload: payload.into() })
     }
 }
@@ -485,11 +490,13 @@ fn give_heads(heads: &[HeadSnapshot], to: &mut Piece<'_>) {
 }
 
 fn give_floor(session: u64, floor: &Floor, to: &mut Piece<'_>) {
-    let Floor { used_ms, open_from, admitted, latest_ms, untimely } = floor;
+    let Floor { begun, used_ms, command_ms, open_from, admitted, latest_ms, untimely } = floor;
     let count = untimely.len() as u64;
-    for word in [session, *used_ms, *open_from, *admitted, *latest_ms, count] {
+    let begun = [*begun, *command_ms];
+    for word in [session, *used_ms, *open_from].into_iter().chain(begun) {
         to.word(word);
     }
+    [*admitted, *latest_ms, count].iter().for_each(|w| to.word(*w));
     for StampRefusal { request, stamp_ms, at_ms, holds } in untimely {
         [*request, *stamp_ms, *at_ms].iter().for_each(|w| to.word(*w));
         to.byte(u8::from(*holds));
@@ -539,7 +546,12 @@ fn read_floors(from: &mut StreamReader<'_>, floors: &mut Floors) -> Result<(), C
         let id = from.word()?;
         let used_ms = from.word()?;
         let open_from = from.word()?;
-        let mut floor = Floor { used_ms, open_from, ..Floor::default() };
+        // Parts count as commands in a state of before: what is known is not forgotten with them.
+        let (begun, command_ms) = match from.version() >= BEGUN_SINCE {
+            true => (from.word()?, from.word()?),
+            false => (0, used_ms),
+        };
+        let mut floor = Floor { begun, used_ms, command_ms, open_from, ..Floor::default() };
         if from.version() >= LEAPS_SINCE {
             (floor.admitted, floor.latest_ms) = (from.word()?, from.word()?);
             let count = from.word()?;

@@ -14,9 +14,9 @@ use super::super::Limits;
 use super::super::local_read::{
     LocalRead, LocalReadRequest, LocalReadReturn, OnLocalRead, OnShardRead,
 };
+use super::super::sessions::AwaitedWrite;
 use super::super::shard_state::{self, ShardState};
 use super::{PoolShared, ShardSlot, Worker, WorkerPool, WorkerTask, lock};
-use crate::SessionWrite;
 use crate::machine::{ExecutionPoint, ShardPosition, ShardedMachine};
 use amcast_core::{GroupSet, MsgId};
 use std::sync::Arc;
@@ -38,32 +38,29 @@ pub(in crate::executor) struct PendingLocalRead {
     /// The caller's number of it.
     number: u64,
     id: MsgId,
-    /// Its client's session.
-    session: u64,
     /// The shards that it looks at.
     dst: GroupSet,
     /// These, and those of `written`, in ascending order.
     places: Vec<ShardPosition>,
     /// The writes that must have run.
-    written: Vec<SessionWrite>,
+    written: Vec<AwaitedWrite>,
     command: Box<[u8]>,
     /// Shards that have not reached it.
     pub(super) missing: AtomicUsize,
 }
 
 impl PendingLocalRead {
-    /// A read that its caller calls `number`, with its message and session.
+    /// A read that its caller calls `number`, with its message.
     pub(in crate::executor) fn new(
         number: u64,
         id: MsgId,
-        session: u64,
         dst: GroupSet,
         places: Vec<ShardPosition>,
-        written: Vec<SessionWrite>,
+        written: Vec<AwaitedWrite>,
         command: &[u8],
     ) -> Self {
         let (command, missing) = (command.into(), AtomicUsize::new(places.len()));
-        Self { number, id, session, dst, places, written, command, missing }
+        Self { number, id, dst, places, written, command, missing }
     }
 
     /// Answers it, with the data of its places, unless something that was written has not run.
@@ -73,9 +70,9 @@ impl PendingLocalRead {
         sides: &mut [&mut ShardState<M::Part>],
         answer: &mut Vec<u8>,
     ) -> LocalRead {
-        let has_run = |wrote: &SessionWrite| {
+        let has_run = |wrote: &AwaitedWrite| {
             let at = self.places.iter().position(|place| place.shard == wrote.shard);
-            at.is_some_and(|at| sides[at].sessions.has_run(self.session, wrote.request))
+            at.is_some_and(|at| sides[at].sessions.has_run(wrote))
         };
         if !self.written.iter().all(has_run) {
             return LocalRead::NotYet;
