@@ -37,7 +37,8 @@
 //! can have their entries any more, and these take their place. That needs all processes in one configuration, where
 //! each has executed the trim ([`StateMachine::settle`]). So no merge brings back an entry that was trimmed.
 //! A writer may send an append again until ids of an eighth of `BYTES` were trimmed after it; a retry after
-//! that may be a second entry.
+//! that may be a second entry. A log that has no room for an append forgets sooner: then fewer ids may have been trimmed
+//! since.
 //!
 //! # Bounds
 //! A state holds at most `BYTES`, by a fixed rule, of entries and of ids that were trimmed. An append beyond that is declined with
@@ -317,12 +318,13 @@ impl TrimmedIds {
         self.recent.bytes() + self.earlier.bytes()
     }
 
-    /// Has the recent ones take the place of the earlier ones: of those that are settled, however few the recent ones
-    /// are, as the log has no room; and of none, once they are more than their share.
-    fn forget(&mut self, bytes_max: usize, now: (u64, u64)) {
+    /// Has the recent ones take the place of the earlier ones, once they are more than their share: of those that are
+    /// settled, or of none. Of those that are settled also where they are few, if the log has no room.
+    fn forget(&mut self, bytes_max: usize, now: (u64, u64), is_full: bool) {
+        let are_many = self.recent.bytes() > bytes_max / TRIMMED_SHARE;
         let is_due = match self.earlier.ranges.is_empty() {
-            true => self.recent.bytes() > bytes_max / TRIMMED_SHARE,
-            false => self.settled,
+            true => are_many,
+            false => self.settled && (are_many || is_full),
         };
         if is_due {
             self.earlier = std::mem::take(&mut self.recent);
@@ -456,7 +458,7 @@ impl PartitionLogState {
         }
         let bytes = value.len() + ENTRY_BYTES;
         if self.bytes() + bytes > bytes_max {
-            self.trimmed.forget(bytes_max, (self.configuration, self.executed));
+            self.trimmed.forget(bytes_max, (self.configuration, self.executed), true);
         }
         if self.bytes() + bytes > bytes_max {
             return PartitionLogAnswer::Full;
@@ -487,7 +489,7 @@ impl PartitionLogState {
             self.remove(id);
             self.trimmed.recent.insert(id.writer, id.number, id.number);
         }
-        self.trimmed.forget(bytes_max, (self.configuration, self.executed));
+        self.trimmed.forget(bytes_max, (self.configuration, self.executed), false);
         removed.len() as u64
     }
 

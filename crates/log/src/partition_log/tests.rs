@@ -191,6 +191,29 @@ fn ids_of_trimmed_entries_are_forgotten_in_their_order_so_that_a_log_of_many_wri
     assert_eq!(PartitionLogState::load(&bytes), Some(state));
 }
 
+/// A trim forgets no more than an append: a writer may repeat one until an eighth of the bytes was trimmed after it.
+#[test]
+fn ids_are_known_until_their_share_was_trimmed_behind_them_however_often_is_trimmed() {
+    let mut state = PartitionLogState::default();
+    let add_and_trim = |state: &mut PartitionLogState, writer| {
+        add(state, id(writer, 1));
+        run(state, &PartitionLogCommand::Trim { through: id(writer, 1) }.encode());
+    };
+    (1..=3).for_each(|writer| add_and_trim(&mut state, writer));
+    assert!(!state.trimmed.earlier.ranges.is_empty(), "more than the share was trimmed");
+    for writer in 4..=5 {
+        let executed = state.executed;
+        settle(&mut state, executed);
+        add_and_trim(&mut state, writer);
+        for known in 1..=writer {
+            let again = append(&mut state, id(known, 1), b"v");
+            assert_eq!(again, PartitionLogAnswer::WasTrimmed, "{known} behind {writer}");
+        }
+    }
+    (6..=9).for_each(|writer| add_and_trim(&mut state, writer));
+    assert!(!state.was_trimmed(id(1, 1)), "more than the share was trimmed behind it");
+}
+
 #[test]
 fn no_id_is_forgotten_that_another_component_may_have_and_no_merge_brings_an_entry_back() {
     // Both have the first entry, and part before one of them executes its trim.
