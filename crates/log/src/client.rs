@@ -37,6 +37,18 @@ const ALIVE_PATIENCE: Duration = Duration::from_secs(5);
 const AGAIN_FIRST: Duration = Duration::from_millis(10);
 const AGAIN_LAST: Duration = Duration::from_millis(500);
 
+/// How long a stream must have been open for its gateway to have a cluster: one that has none ends it after 15 s.
+const STEADY_AFTER: Duration = Duration::from_secs(20);
+
+/// The metadata in which a gateway states what became of a request that the nodes refused, of all its sendings.
+pub const OUTCOME_KEY: &str = "amcast-outcome";
+
+/// It took effect.
+pub const OUTCOME_EXECUTED: &str = "executed";
+
+/// It took no effect, and will take none under its number.
+pub const OUTCOME_NOT_EXECUTED: &str = "not-executed";
+
 /// A gateway's words to a client that gave no password, with the code `UNAUTHENTICATED`.
 pub const PASSWORD_MISSING: &str =
     "the cluster has a password: send the metadata \"authorization: Bearer PASSWORD\"";
@@ -107,6 +119,7 @@ pub struct LogSession {
     session: u64,
     requests: u64,
     patience: Duration,
+    steady_after: Duration,
 }
 
 impl LogSession {
@@ -136,6 +149,7 @@ impl LogSession {
             session: RandomState::new().hash_one(std::process::id()) | 1,
             requests: 0,
             patience: PATIENCE,
+            steady_after: STEADY_AFTER,
         })
     }
 
@@ -143,6 +157,15 @@ impl LogSession {
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience.min(Duration::from_millis(AGE_MAX_MS));
+        self
+    }
+
+    /// Has a stream that breaks after it was open for so long count as one that was served: it is then opened again for
+    /// as long as a request is repeated. 20 s unless somebody says otherwise, since a gateway without a cluster ends a
+    /// stream after 15 s.
+    #[must_use]
+    pub const fn with_steady_after(mut self, steady_after: Duration) -> Self {
+        self.steady_after = steady_after;
         self
     }
 
@@ -255,9 +278,11 @@ impl LogSession {
             let Self { runtime, addresses, current, connected, password, .. } = self;
             let log = log.to_string();
             let asked = proto::TailRequest { log, from: position, incarnation: of };
+            let mut opened = None;
             let ended = runtime.block_on(async {
                 let client = connect(connected, &addresses[*current]).await?;
                 let mut stream = client.tail(with(asked, password)).await?.into_inner();
+                opened = Some(since_boot());
                 while let Some(given) = stream.message().await? {
                     let proto::TailResponse { from, values, incarnation } = given;
                     (of, failing) = (Some(incarnation), None);
@@ -273,7 +298,10 @@ impl LogSession {
             match ended {
                 Ok(()) => return Ok(()),
                 Err(status) => {
-                    self.again(status, failing.get_or_insert_with(FailingRequest::begin))?
+                    let open = opened.map(|at| since_boot().saturating_sub(at));
+                    failing.take_if(|_| open.is_some_and(|open| open > self.steady_after));
+                    let failing = failing.get_or_insert_with(|| FailingRequest::begin(false));
+                    self.again(status, failing)?
                 }
             }
         }
@@ -298,7 +326,7 @@ impl LogSession {
         mut asked: Q,
         grow: impl Fn(&mut Q, u64),
     ) -> Result<Q::Answer, LogError> {
-        let mut trouble = FailingRequest::begin();
+        let mut trouble = FailingRequest::begin(Q::CHANGES);
         loop {
             let Self { runtime, addresses, current, connected, password, .. } = self;
             let request = with(asked.clone(), password);
@@ -328,14 +356,18 @@ impl LogSession {
             let code = if trouble.uncertain { Code::Unavailable } else { Code::InvalidArgument };
             return Err(trouble.last(Status::new(code, why)));
         }
-        let worth_it = matches!(
-            status.code(),
-            Code::Unavailable | Code::DeadlineExceeded | Code::Unknown | Code::Cancelled
-        );
+        // A connection that broke says nothing of the request, with any code.
+        trouble.uncertain |= trouble.changes && std::error::Error::source(&status).is_some();
+        let worth_it = match status.code() {
+            Code::Unavailable | Code::DeadlineExceeded | Code::Unknown | Code::Cancelled => true,
+            // There may be room later, and with it the answer to an earlier sending.
+            Code::ResourceExhausted => trouble.uncertain && !is_settled(&status),
+            _ => false,
+        };
         if !worth_it {
             return Err(trouble.last(status));
         }
-        trouble.uncertain |= is_uncertain(&status);
+        trouble.uncertain |= trouble.changes && is_uncertain(&status);
         self.connected = None;
         let mut is_found = false;
         while !is_found {
@@ -379,13 +411,15 @@ struct FailingRequest {
     /// executed and forgotten by its age.
     since: Duration,
     pause: Duration,
+    /// Whether it changes anything.
+    changes: bool,
     /// Whether a sending of it may have taken effect although it was not answered.
     uncertain: bool,
 }
 
 impl FailingRequest {
-    fn begin() -> Self {
-        Self { since: since_boot(), pause: AGAIN_FIRST, uncertain: false }
+    fn begin(changes: bool) -> Self {
+        Self { since: since_boot(), pause: AGAIN_FIRST, changes, uncertain: false }
     }
 
     /// How long ago the request was sent first.
@@ -395,8 +429,19 @@ impl FailingRequest {
 
     /// The error when the last attempt ended with this status.
     fn last(&self, status: Status) -> LogError {
+        let is_settled = is_settled(&status);
         let failed = LogError::from(status);
-        if self.uncertain && failed.code == Code::Unavailable {
+        // A gateway that refuses a request by itself knows nothing of its other sendings.
+        let is_of_this_one = matches!(
+            failed.code,
+            Code::Unavailable
+                | Code::ResourceExhausted
+                | Code::Unauthenticated
+                | Code::PermissionDenied
+                | Code::InvalidArgument
+                | Code::Internal
+        );
+        if self.uncertain && is_of_this_one && !is_settled {
             let why = format!("{}; an earlier sending may have taken effect", failed.why);
             return LogError { code: Code::DeadlineExceeded, why };
         }
@@ -408,6 +453,12 @@ impl FailingRequest {
 fn since_boot() -> Duration {
     let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Boottime);
     Duration::new(tv_sec.unsigned_abs(), tv_nsec.unsigned_abs() as u32)
+}
+
+/// Whether a gateway states what became of a request, also of its earlier sendings.
+fn is_settled(status: &Status) -> bool {
+    let outcome = status.metadata().get(OUTCOME_KEY);
+    outcome.is_some_and(|outcome| outcome == OUTCOME_EXECUTED || outcome == OUTCOME_NOT_EXECUTED)
 }
 
 /// Whether a request that ended so may have taken effect: a gateway says when it did not, a connection
@@ -451,6 +502,8 @@ fn with<T>(asked: T, password: &Option<MetadataValue<Ascii>>) -> Request<T> {
 /// A request with one answer.
 trait SingleRequest: Clone {
     type Answer;
+    /// Whether it changes anything.
+    const CHANGES: bool;
 
     fn send(
         client: &mut LogClient<Channel>,
@@ -459,9 +512,10 @@ trait SingleRequest: Clone {
 }
 
 macro_rules! ask {
-    ($($request:ident => $call:ident -> $answer:ident;)*) => {$(
+    ($($changes:literal $request:ident => $call:ident -> $answer:ident;)*) => {$(
         impl SingleRequest for proto::$request {
             type Answer = proto::$answer;
+            const CHANGES: bool = $changes;
 
             async fn send(
                 client: &mut LogClient<Channel>,
@@ -474,13 +528,13 @@ macro_rules! ask {
 }
 
 ask! {
-    AppendRequest => append -> AppendResponse;
-    MultiAppendRequest => multi_append -> MultiAppendResponse;
-    TrimRequest => trim -> TrimResponse;
-    DeleteRequest => delete -> DeleteResponse;
-    ReadRequest => read -> ReadResponse;
-    InfoRequest => info -> InfoResponse;
-    ListRequest => list -> ListResponse;
+    true AppendRequest => append -> AppendResponse;
+    true MultiAppendRequest => multi_append -> MultiAppendResponse;
+    true TrimRequest => trim -> TrimResponse;
+    true DeleteRequest => delete -> DeleteResponse;
+    false ReadRequest => read -> ReadResponse;
+    false InfoRequest => info -> InfoResponse;
+    false ListRequest => list -> ListResponse;
 }
 
 #[cfg(test)]

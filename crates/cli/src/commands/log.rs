@@ -109,7 +109,7 @@ enum LogAction {
         #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
         count: Option<u64>,
     },
-    /// Print how far logs go, all as of one moment
+    /// Print how far logs go: those that are named as of one moment, and without names all, a thousand at a time
     Info {
         /// The logs [all that there are]
         logs: Vec<String>,

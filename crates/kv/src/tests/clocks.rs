@@ -388,7 +388,7 @@ fn keys_expire_also_while_the_wall_clocks_were_set_back() {
     assert_eq!(run(3, 3200, &format!("GET {x}")), "_\r\n");
 }
 
-/// What becomes of a session whose client reckons the age of a repeated request too small.
+/// A session whose client reckons the age of a repeated request too small.
 struct LateRepeat {
     hosts: ReportingHosts,
     session: u64,
@@ -459,7 +459,7 @@ fn replicas() -> impl Iterator<Item = (bool, bool)> {
     [(false, false), (false, true), (true, false), (true, true)].into_iter()
 }
 
-/// The clock of a client stands still while its host sleeps, or it says of each request that it is new.
+/// A client's clock does not count the time in which its host sleeps, or its requests all have an age of 0.
 #[test]
 fn replicas_judge_a_late_repeat_alike_whether_they_forgot_its_session_or_not() {
     let repeated = |session, numbers, (forgets, restarts)| {

@@ -246,7 +246,7 @@ fn states_of_versions_9_and_10_are_read() {
     }
 }
 
-/// The same of the version before it was told by which delivery a session began: what it ran counts.
+/// The same of the version before states named the delivery that began a session: its requests ran once.
 #[test]
 fn a_state_of_version_15_is_read_and_its_sessions_know_what_they_ran() {
     let before = include_bytes!("state-15");

@@ -291,6 +291,9 @@ fn failure(why: NoAnswer) -> CommandFailure {
     let cause = match why {
         NoAnswer::Down(_) | NoAnswer::Closed => FailureCause::Unavailable,
         NoAnswer::Busy | NoAnswer::Unsent | NoAnswer::Refused => FailureCause::Busy,
+        NoAnswer::Several | NoAnswer::NoShard(_) | NoAnswer::TooLarge(_) => {
+            FailureCause::Unsupported
+        }
         _ => FailureCause::Other,
     };
     CommandFailure::new(why.outcome(), cause, why.reason())

@@ -25,6 +25,8 @@ struct LocalInner {
     lost: u32,
     /// Commands that are not taken.
     refused: u32,
+    /// Commands that find no room on the disks, behind those whose answers are lost.
+    without_room: u32,
     /// Answers that are given later, if they are.
     withheld: Option<Vec<(OnBackendAnswer, ServiceAnswer<'static>)>>,
 }
@@ -49,6 +51,7 @@ impl Local {
             seq: 0,
             lost: 0,
             refused: 0,
+            without_room: 0,
             withheld: None,
         }))
     }
@@ -93,6 +96,11 @@ impl Local {
     pub(crate) fn refuse(&self, count: u32) {
         self.0.lock().unwrap().refused = count;
     }
+
+    /// Has the disks full for so many commands, behind those whose answers are lost.
+    pub(crate) fn fill_disks(&self, count: u32) {
+        self.0.lock().unwrap().without_room = count;
+    }
 }
 
 impl Backend for Local {
@@ -111,7 +119,13 @@ impl Backend for Local {
         done: OnBackendAnswer,
     ) -> Result<(), CommandFailure> {
         let mut inner = self.0.lock().unwrap();
-        let LocalInner { executor, positions, seq, lost, refused, withheld } = &mut *inner;
+        let LocalInner { executor, positions, seq, lost, refused, without_room, withheld } =
+            &mut *inner;
+        if *without_room > 0 && *lost == 0 {
+            *without_room -= 1;
+            let (outcome, cause) = (Outcome::NotExecuted, FailureCause::DiskFull);
+            return Err(CommandFailure::new(outcome, cause, "the disks are full"));
+        }
         if *refused > 0 {
             *refused -= 1;
             return Err(CommandFailure::new(Outcome::NotExecuted, FailureCause::Busy, "no room"));

@@ -24,7 +24,7 @@ pub enum ExecutorMutant {
     LetsOvertake,
     /// A session is idle for as long as time leaps.
     AgesByLeaps,
-    /// What a session ran before it was idle for so long that replicas may have forgotten it counts afterwards.
+    /// The requests count that a session ran before it was idle for so long that replicas may have forgotten them.
     KeepsIdleRecords,
     /// A session that only repeats requests is forgotten with what it ran.
     AgesRetried,

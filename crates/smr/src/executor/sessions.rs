@@ -57,7 +57,7 @@ use std::sync::Arc;
 /// The record by which a session's requests are judged, from the delivered commands.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub(super) struct Floor {
-    /// The position of the delivery that began it, or began it anew; 0 in states of before that was told.
+    /// The position of the delivery that began it, or began it anew; 0 in states of versions that do not have it.
     pub(super) begun: u64,
     /// Lived time of its last command, or part of one.
     pub(super) used_ms: u64,
@@ -471,8 +471,10 @@ impl Sessions {
     }
 
     /// Notes that a command had its turn and leaves no record of its own: it was answered before, or was refused.
-    pub(super) fn renew(&mut self, key: SessionKey, lived_ms: u64) {
-        let Some(session) = self.table.get_mut(&key) else { return };
+    pub(super) fn renew(&mut self, e: &Envelope, admission: Admission) {
+        let Admission { lived_ms, .. } = admission;
+        let session = self.table.get_mut(&admission.key(e)).filter(|_| !e.read_only);
+        let Some(session) = session else { return };
         if session.used_ms < lived_ms && !mutant::is(ExecutorMutant::AgesRetried) {
             Arc::make_mut(session).used_ms = lived_ms;
         }

@@ -236,14 +236,12 @@ pub(super) fn run<M: ShardedMachine>(
     match verdict {
         Verdict::Done(outcome, kept) => {
             machine.again(&lowest.part, kept, body, scratch);
-            lowest.sessions.renew(admission.key(&envelope), admission.lived_ms);
+            lowest.sessions.renew(&envelope, admission);
             on_answer(CommandAnswer { id, session, request, outcome, bytes: scratch });
         }
         Verdict::Refused(why) if for_good.is_none() => {
             machine.refuse(why, body, scratch);
-            if !envelope.read_only {
-                lowest.sessions.renew(admission.key(&envelope), admission.lived_ms);
-            }
+            lowest.sessions.renew(&envelope, admission);
             let outcome = why.outcome();
             on_answer(CommandAnswer { id, session, request, outcome, bytes: scratch });
         }

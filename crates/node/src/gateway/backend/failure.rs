@@ -12,6 +12,8 @@ pub enum FailureCause {
     Unavailable,
     /// The disks of too many nodes are nearly full, and it would take more room.
     DiskFull,
+    /// The cluster can never do it.
+    Unsupported,
     /// Anything else.
     Other,
 }

@@ -1,5 +1,6 @@
 //! The calls of the service: requests become commands, answers become responses.
 
+use crate::clock;
 use crate::gateway::log::answers::{AnswerBytes, CountedStream, ToTail, UnreadAnswers, answer_on};
 use crate::gateway::log::connections::RequestOrigin;
 use crate::gateway::log::counts::{LogRequestKind, LogServiceCounts, Method};
@@ -11,6 +12,7 @@ use crate::gateway::log::tail::{TailGateways, TailPosition};
 use crate::gateway::{Backend, CommandFailure, FailureCause, GatewayClock};
 use amcast_core::{GroupSet, Outcome, ServiceAnswer};
 use amcast_kv::SlotMap;
+use amcast_log::client::AGE_MAX_MS;
 use amcast_log::command::{APPEND_BYTES, LIST_MAX, addition_bytes, check};
 use amcast_log::proto::log_server::Log;
 use amcast_log::proto::{self, info_response, list_response, multi_append_request};
@@ -22,7 +24,6 @@ use amcast_smr::Envelope;
 use amcast_smr::machine::Refusal;
 use bytes::Bytes;
 use std::sync::Arc;
-use std::time::Instant;
 use tokio::sync::{Semaphore, oneshot, watch};
 use tonic::{Request, Response, Status};
 
@@ -136,14 +137,15 @@ impl LogGatewayShared {
         session: Option<&proto::Session>,
     ) -> Result<LogAnswer, Status> {
         let dst = Logs::destinations(self.map, command);
-        let begun = Instant::now();
+        let begun = clock::now();
+        let passed_ms = || clock::now().since(begun).0 / 1_000_000;
         let mut tries = CLOCK_TRIES;
         let mut lane = None;
         let OrderedAnswer { answer, outcome } = loop {
             let stamp = self.clock.now().stamp;
             let (head, again) = match session {
                 Some(session) => {
-                    let age_ms = session.age_ms + begun.elapsed().as_millis() as u64;
+                    let age_ms = session.age_ms.saturating_add(passed_ms());
                     let session = proto::Session { age_ms, ..*session };
                     (self.sessions.named(&session, stamp)?, RetryToken::Named)
                 }
@@ -159,7 +161,7 @@ impl LogGatewayShared {
                 // clock of this host is far from ordered time.
                 LogAnswer::Not(Rejection::Refused(
                     Refusal::Stale { now_ms } | Refusal::Ahead { now_ms },
-                )) if tries > 0 => {
+                )) if tries > 0 && passed_ms() <= AGE_MAX_MS => {
                     _ = self.clock.refused(now_ms);
                 }
                 _ => break ordered,

@@ -3,7 +3,7 @@
 //! A client's own session has the highest bit of its number set; those that a gateway makes have not. A
 //! gateway's sessions are a pool, lent to one request at a time: a request whose client gave up may be
 //! under way still when its session is lent again, and is then refused by the higher number if it
-//! comes later.
+//! comes later in the same shard. In another shard it may be executed still, as its client has to expect.
 
 use crate::gateway::log::status::invalid;
 use amcast_log::client::AGE_MAX_MS;

@@ -4,16 +4,30 @@
 use crate::gateway::{CommandFailure, FailureCause};
 use amcast_core::Outcome;
 use amcast_log::Rejection;
+use amcast_log::client::{OUTCOME_EXECUTED, OUTCOME_KEY, OUTCOME_NOT_EXECUTED};
 use amcast_smr::machine::Refusal;
 use tonic::Status;
+use tonic::metadata::MetadataValue;
 
 /// A request that makes no sense.
 pub(crate) fn invalid(why: impl Into<String>) -> Status {
     Status::invalid_argument(why)
 }
 
-/// The status of a request that the log did not execute, by its outcome.
+/// The status of a request that the log did not execute, by its outcome. The metadata says the outcome: a refusal of the
+/// nodes is the answer to all sendings of a request, and one of a gateway alone is not.
 pub(crate) fn not_done(why: Rejection, outcome: Outcome) -> Status {
+    let mut status = rejected(why, outcome);
+    let words = match outcome {
+        Outcome::Executed => OUTCOME_EXECUTED,
+        Outcome::NotExecuted => OUTCOME_NOT_EXECUTED,
+        Outcome::Unknown => return status,
+    };
+    status.metadata_mut().insert(OUTCOME_KEY, MetadataValue::from_static(words));
+    status
+}
+
+fn rejected(why: Rejection, outcome: Outcome) -> Status {
     match why {
         Rejection::Full { most, .. } => Status::resource_exhausted(format!(
             "the logs of a shard would hold more than the limit of {most} bytes; nothing was appended: \
@@ -77,6 +91,9 @@ pub(crate) fn unanswered(failure: &CommandFailure, again: RetryToken) -> Status 
         (Outcome::NotExecuted, _) if failure.cause == FailureCause::DiskFull => {
             Status::resource_exhausted(why)
         }
+        (Outcome::NotExecuted, _) if failure.cause == FailureCause::Unsupported => {
+            Status::unimplemented(why)
+        }
         (Outcome::NotExecuted, _) => {
             Status::unavailable(format!("{why}; send it again, here or elsewhere"))
         }
@@ -130,6 +147,13 @@ mod tests {
             assert_eq!(why.outcome(), outcome);
             let status = not_done(Rejection::Refused(why), outcome);
             assert_eq!(status.code(), code, "{status}");
+            let told = status.metadata().get(OUTCOME_KEY).map(|told| told.to_str().unwrap());
+            let expected = match outcome {
+                Outcome::Executed => Some(OUTCOME_EXECUTED),
+                Outcome::NotExecuted => Some(OUTCOME_NOT_EXECUTED),
+                Outcome::Unknown => None,
+            };
+            assert_eq!(told, expected, "{status}");
             for (words, of) in [
                 ("it took effect", Outcome::Executed),
                 ("it took no effect", Outcome::NotExecuted),
@@ -148,6 +172,8 @@ mod tests {
         let (other, full) = (FailureCause::Other, FailureCause::DiskFull);
         assert_eq!(code(Outcome::NotExecuted, other, RetryToken::Nameless), Code::Unavailable);
         assert_eq!(code(Outcome::NotExecuted, full, RetryToken::Nameless), Code::ResourceExhausted);
+        let never = FailureCause::Unsupported;
+        assert_eq!(code(Outcome::NotExecuted, never, RetryToken::Harmless), Code::Unimplemented);
         assert_eq!(code(Outcome::Executed, other, RetryToken::Named), Code::Unknown);
         assert_eq!(code(Outcome::Unknown, other, RetryToken::Harmless), Code::Unavailable);
         assert_eq!(code(Outcome::Unknown, other, RetryToken::Named), Code::DeadlineExceeded);

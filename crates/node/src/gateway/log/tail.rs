@@ -158,8 +158,9 @@ impl LogGatewayShared {
                     return Err(deleted());
                 }
                 Ok(LogAnswer::Values { extent, values, .. }) => {
-                    next.incarnation = Some(extent.incarnation);
-                    if !values.is_empty() {
+                    // Its reader has to know which log it is of to open it again, also where no value came.
+                    let is_news = next.incarnation.replace(extent.incarnation).is_none();
+                    if !values.is_empty() || is_news {
                         let values = values.into_iter().map(Bytes::from).collect();
                         return Ok(next.gives(extent.incarnation, values));
                     }
@@ -170,9 +171,27 @@ impl LogGatewayShared {
                         return Err(deleted());
                     }
                 }
+                Err(why) if why.code() == Code::OutOfRange => {
+                    return Err(self.trimmed(log, next.incarnation, why).await);
+                }
                 Err(why) => return Err(why),
             }
             watching.until(next.from).await;
+        }
+    }
+
+    /// Why a stream of a log ends whose position was trimmed away, as `why` says: not for that, where the log of this
+    /// name is another one by now.
+    async fn trimmed(&self, log: &str, incarnation: Option<u64>, why: Status) -> Status {
+        let Some(known) = incarnation else { return why };
+        match self.read(&LogCommand::Extents(vec![log.as_bytes()])).await {
+            Ok(LogAnswer::Extents(extents)) => match extents.first() {
+                Some(Some(extent)) if extent.incarnation == known => why,
+                Some(_) => deleted(),
+                None => why,
+            },
+            Ok(_) => why,
+            Err(unanswered) => unanswered,
         }
     }
 

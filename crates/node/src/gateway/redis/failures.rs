@@ -30,6 +30,7 @@ mod tests {
             (FailureCause::Busy, "TRYAGAIN"),
             (FailureCause::Unavailable, "CLUSTERDOWN"),
             (FailureCause::DiskFull, "MISCONF"),
+            (FailureCause::Unsupported, "ERR"),
             (FailureCause::Other, "ERR"),
         ];
         for (cause, word) in causes {
