@@ -22,6 +22,10 @@ pub const NUMBER_BITS: u32 = 32;
 /// Bytes of payload in one message.
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 
+/// Bytes of one message of a protocol on a stream, at most: beyond its payloads it has room for what a protocol packs
+/// together.
+pub const FRAME_BYTES_MAX: usize = 4 * PAYLOAD_BYTES_MAX;
+
 /// Bytes of one command of a service that is larger than a message and is ordered in parts.
 pub const COMMAND_BYTES_MAX: usize = 64 << 20;
 

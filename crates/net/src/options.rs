@@ -5,7 +5,7 @@ use crate::peer_identity::PeerIdentity;
 use crate::secret::Secret;
 use crate::settings_digest::SettingsDigest;
 use crate::wire::{HEAD_BYTES, PIECE_BYTES};
-use amcast_core::limits::{GROUPS_MAX, PAYLOAD_BYTES_MAX};
+use amcast_core::limits::{FRAME_BYTES_MAX, GROUPS_MAX};
 use amcast_core::{Gid, GroupSet, Span};
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -116,7 +116,7 @@ impl Default for NetOptions {
             anew: false,
             known: Vec::new(),
             seed: 0,
-            frame_bytes_max: 4 * PAYLOAD_BYTES_MAX,
+            frame_bytes_max: FRAME_BYTES_MAX,
             queue_bytes_max: 32 << 20,
             redial_min: Span::millis(10),
             redial_max: Span::millis(500),

@@ -5,7 +5,7 @@ use super::MultiRingMutant;
 use super::message::{DecidedEntries, ProposalTable, RingMessage};
 use super::persistence::{AcceptorStorage, LogRecord};
 use super::ring::{RingContext, RingMember, entry_from, entry_upto};
-use super::value::{INSTANCE_MAX, InstanceEntry, InstanceValue, RingBallot};
+use super::value::{INSTANCE_MAX, InstanceEntry, InstanceValue, RingBallot, VALUES_BYTES_MAX};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use amcast_core::{Pid, Span, Time};
@@ -16,9 +16,6 @@ const PATIENCE: u64 = 4;
 /// How many times `pass_bytes` a retransmission has: a lagging member advances further with each request
 /// than the others do meanwhile.
 const RETRANSMISSION_PASSES: usize = 8;
-
-/// Bytes of a retransmission, at most: it must fit into a frame.
-const RETRANSMISSION_BYTES_MAX: usize = 2 << 20;
 
 /// A learner's requests for retransmission.
 #[derive(Clone, Debug, Default)]
@@ -180,11 +177,10 @@ impl RingMember {
         pass_bytes: usize,
     ) -> RetransmissionStep {
         let mut at = from.max(self.log.floor());
-        let mut bytes = 0;
+        let (mut bytes, mut wire_bytes) = (0, 0);
         let mut entries = Vec::new();
         if at == from {
-            let most =
-                pass_bytes.saturating_mul(RETRANSMISSION_PASSES).min(RETRANSMISSION_BYTES_MAX);
+            let most = pass_bytes.saturating_mul(RETRANSMISSION_PASSES);
             while at < self.learner.learned && bytes < most {
                 let Some((first, slot)) = self.log.at(at) else { break };
                 let Some(value) = slot.value.as_ref().or_else(|| read.get(&slot.record)) else {
@@ -196,6 +192,10 @@ impl RingMember {
                 let entry = InstanceEntry { first, ballot: slot.ballot, value: value.clone() };
                 let entry = entry_upto(entry_from(entry, at), self.learner.learned);
                 bytes += entry.value.size();
+                wire_bytes += entry.wire_bytes();
+                if wire_bytes > VALUES_BYTES_MAX && !entries.is_empty() {
+                    break;
+                }
                 at = entry.end();
                 entries.push(entry);
             }
@@ -340,11 +340,18 @@ impl RingMember {
 
 #[cfg(test)]
 mod tests {
+    use super::super::process::MultiRing;
     use super::super::shared_bytes::SharedBytes;
+    use super::super::topology::ring_for;
     use super::super::topology::{RingKinds, RingTraversal, topologies};
     use super::super::value::RingProposal;
     use super::*;
-    use amcast_core::{ClusterShape, Gid, GroupSet, MsgId};
+    use alloc::sync::Arc;
+    use amcast_core::codec::Codec;
+    use amcast_core::limits::FRAME_BYTES_MAX;
+    use amcast_core::{
+        ClusterShape, Entry, Gid, GroupSet, Input, MsgId, Outbox, Protocol, RawConfig,
+    };
 
     /// A ring at process `me` that has learned some instances; that of instance `i` holds proposal `i + 1`
     /// of process 0.

@@ -351,7 +351,8 @@ impl RingMember {
             && cx.now >= role.skips.level_at
         {
             let gone = cx.now.since(role.skips.level_at) + delta;
-            upto = upto.max(role.skips.level_end + instances(rate, gone));
+            let paced = role.skips.level_end.saturating_add(instances(rate, gone));
+            upto = upto.max(paced).min(INSTANCE_MAX);
             (role.skips.level_at, role.skips.level_end) = (cx.now + delta, end.max(upto));
         }
         if upto > end && role.pipeline.unapplied_bytes < cx.config.limits.lag_bytes {
@@ -415,7 +416,12 @@ pub(super) fn value_end(first: u64, value: &InstanceValue) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::SYNCED;
+    use super::super::persistence::AcceptorStorage;
+    use super::super::process::MultiRing;
     use super::*;
+    use alloc::sync::Arc;
+    use amcast_core::{Entry, Input, Outbox, Protocol, RawConfig};
 
     #[test]
     fn proposals_follow_each_other_and_a_new_incarnation_begins_again() {
@@ -428,5 +434,29 @@ mod tests {
     fn a_rate_makes_instances() {
         assert_eq!(instances(9000, Span::millis(5)), 45);
         assert_eq!(instances(2000, Span::millis(20)), 40);
+    }
+
+    #[test]
+    fn a_paced_coordinator_proposes_no_instance_behind_the_last_one() {
+        let mut raw = RawConfig { groups: 1, clients: 0, ..RawConfig::default() };
+        raw.set = [("leveling".into(), "paced".into())].into();
+        let config = raw.check(SYNCED.about().params).expect("a sound configuration");
+        let shape = MultiRingConfig::of(AcceptorStorage::Synced, &config).expect("a sound shape");
+        let mut replica = MultiRing::new(Pid(0), &Arc::new(shape));
+        let start = Input::Start { incarnation: 0 };
+        replica.step(Time(1), (), start, &mut Outbox::default());
+        let end = replica.with_ring(0, |ring, cx| {
+            ring.prepare(cx);
+            let ballot = ring.acceptor.promised;
+            ring.follow_ballot(ballot, (0, 0), cx);
+            let near = INSTANCE_MAX - 1;
+            (ring.current.end, ring.learner.learned, ring.acceptor.adopted) = (near, near, ballot);
+            if let Some(role) = &mut ring.coordinator {
+                role.skips = SkipTarget { wanted: 0, level_at: cx.now, level_end: near };
+            }
+            ring.skip_to_level(cx);
+            ring.current.end
+        });
+        assert_eq!(end, Some(INSTANCE_MAX));
     }
 }

@@ -3,12 +3,14 @@
 use super::MultiRingMutant;
 use super::persistence::AcceptorStorage;
 use super::topology::{self, MergeOrder, RingId, RingKinds, RingTopology, RingTraversal};
+use super::value::{PROPOSAL_BYTES, VALUES_BYTES_MAX};
 #[cfg(feature = "mutants")]
 use crate::mutant;
 use crate::mutant::Mutants;
 use alloc::format;
 use alloc::vec::Vec;
 use amcast_core::config::ParamKind;
+use amcast_core::limits::{FRAME_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use amcast_core::parameters::{
     HEARTBEAT, PAYLOAD_MAX, RETRY, SUSPECT, WINDOW, WINDOW_BYTES, check_timers, check_window,
 };
@@ -26,6 +28,18 @@ macro_rules! number {
         };
     };
 }
+
+/// The highest `pack_bytes`.
+const PACK_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes of a message beside its values and proposals, at most.
+const AROUND_BYTES_MAX: usize = 1 << 16;
+
+// A block of proposals is closed once it has `pack_bytes`, and has one more of any size.
+const _: () = assert!(
+    PACK_BYTES_MAX + PROPOSAL_BYTES + PAYLOAD_BYTES_MAX + AROUND_BYTES_MAX <= FRAME_BYTES_MAX
+);
+const _: () = assert!(VALUES_BYTES_MAX + AROUND_BYTES_MAX <= FRAME_BYTES_MAX);
 
 const RINGS: Param = Param {
     name: "rings",
@@ -85,16 +99,17 @@ number!(
     LAMBDA = "lambda",
     9_000,
     1,
-    100_000_000,
+    1 << 20,
     "MRP 4, `lambda`",
     "The rate that rings are levelled to, in instances a second, where they are paced.",
-    "It should be above that of every ring; a skip costs the same for any number."
+    "It should be above that of every ring; a skip costs the same for any number. A ring has 2^44 instances: at the \
+     highest rate those of half a year, at the usual one those of 60 years."
 );
 number!(
     PACK_BYTES = "pack_bytes",
     32 << 10,
     1,
-    4 << 20,
+    PACK_BYTES_MAX as u64,
     "MRP 7.2",
     "Bytes of small messages that are put into one instance.",
     "More is faster under load; no message waits for a batch to fill."
@@ -103,7 +118,7 @@ number!(
     PASS_BYTES = "pass_bytes",
     128 << 10,
     1,
-    4 << 20,
+    VALUES_BYTES_MAX as u64,
     "ours",
     "About how many bytes of values a member sends its successor in one message.",
     "More is a little faster, and delays heartbeats."
@@ -318,5 +333,22 @@ impl MultiRingConfig {
     pub(super) fn subscribed(&self, group: Gid) -> (MergeOrder, &[RingId]) {
         let rings = &self.subscriptions[group.index()];
         (MergeOrder { rings: rings.len() as u64, m: self.m }, rings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::SYNCED;
+    use amcast_core::{Entry, RawConfig};
+
+    #[test]
+    fn settings_whose_messages_fit_no_frame_are_refused() {
+        let sound = |name: &str, value: &str| {
+            let mut raw = RawConfig { groups: 1, clients: 0, ..RawConfig::default() };
+            raw.set = [(name.into(), value.into())].into();
+            raw.check(SYNCED.about().params).is_ok()
+        };
+        assert!(sound("pack_bytes", "1048576") && !sound("pack_bytes", "4194304"));
+        assert!(sound("pass_bytes", "2097152") && !sound("pass_bytes", "4194304"));
     }
 }

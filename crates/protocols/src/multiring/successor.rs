@@ -14,7 +14,7 @@
 use super::MultiRingMutant;
 use super::message::{AcceptorVote, Phase2, RingMessage};
 use super::ring::{RingContext, RingMember};
-use super::value::{InstanceEntry, RingBallot};
+use super::value::{InstanceEntry, RingBallot, VALUES_BYTES_MAX};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use amcast_core::{Pid, Span, Time};
@@ -219,9 +219,14 @@ impl RingMember {
         cx: &RingContext<'_>,
     ) -> Vec<InstanceEntry> {
         let (mut bytes, mut entries) = (0, Vec::new());
+        let mut wire_bytes = 0;
         while at < self.current.end && bytes < cx.config.limits.pass_bytes {
             let Some(entry) = self.ballot_entry(at) else { break };
             bytes += entry.value.size();
+            wire_bytes += entry.wire_bytes();
+            if wire_bytes > VALUES_BYTES_MAX && !entries.is_empty() {
+                break;
+            }
             at = entry.end();
             entries.push(InstanceEntry { ballot: self.current.ballot, ..entry });
         }
@@ -316,6 +321,8 @@ mod tests {
     use super::*;
     use crate::layers::failure_detector::FailureDetector;
     use crate::layers::routing::LinkTable;
+    use amcast_core::codec::Codec;
+    use amcast_core::limits::FRAME_BYTES_MAX;
     use amcast_core::{Entry as _, Gid, GroupSet, MsgId, Outbox, RawConfig};
 
     const BALLOT: RingBallot = RingBallot::new(1, Pid(0));
@@ -498,5 +505,24 @@ mod tests {
         assert_eq!(out([0, 500], &[]), [Pid(1)]);
         assert_eq!(out([100, 0], &[]), [Pid(2)], "the other one is needed");
         assert_eq!(out([0, 500], &[Pid(2)]), []);
+    }
+
+    #[test]
+    fn proposals_fit_into_a_frame_however_small_they_are() {
+        let mut first = MemberFixture::new(Pid(0));
+        first.config.limits.pass_bytes = VALUES_BYTES_MAX;
+        first.config.limits.pipeline_bytes = 8 << 20;
+        for at in 0..300_000 {
+            let value = InstanceValue::Skip(1);
+            first.ring.log.put(InstanceEntry { first: at, ballot: BALLOT, value }, 0);
+        }
+        first.ring.current.end = 300_000;
+        let messages = first.does(|ring, cx| ring.forward_phase2(cx));
+        assert!(!passed(&messages, Pid(1)).is_empty());
+        for (_, message) in messages {
+            let mut bytes = Vec::new();
+            message.encode(&mut bytes);
+            assert!(bytes.len() < FRAME_BYTES_MAX, "{}", bytes.len());
+        }
     }
 }

@@ -181,6 +181,12 @@ impl fmt::Debug for InstanceValue {
     }
 }
 
+/// Bytes of values that one message carries, at most, unless it is one value.
+pub(super) const VALUES_BYTES_MAX: usize = 2 << 20;
+
+/// Bytes of an entry on the wire beside those of its batch, at most.
+const ENTRY_BYTES: usize = 8 + 8 + 1 + 8;
+
 /// A value in its ballot, from its first instance on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct InstanceEntry {
@@ -195,6 +201,11 @@ impl InstanceEntry {
         self.end() <= INSTANCE_MAX
             && self.ballot.is_of(acceptors)
             && self.value.makes_sense(processes)
+    }
+
+    /// Bytes on the wire, at most.
+    pub(super) fn wire_bytes(&self) -> usize {
+        ENTRY_BYTES + self.value.size()
     }
 
     /// The instance behind its last one.
