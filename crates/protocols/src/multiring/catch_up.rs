@@ -143,6 +143,15 @@ impl RingMember {
         let floors =
             self.learner.catch_up.trimmed.values().copied().filter(|at| *at > self.learner.learned);
         let lowest = floors.min().unwrap_or(floor);
+        // Where logs are on disk, a member without one forgets what acceptors still hold: it does not speak for them.
+        let acceptor_tells = || {
+            let mut told = self.learner.catch_up.trimmed.iter().filter(|(_, at)| **at != u64::MAX);
+            told.any(|(p, _)| self.topology.acceptor(*p).is_some())
+        };
+        let in_memory = cx.writes.storage() == AcceptorStorage::Memory;
+        if !in_memory && lowest > self.trim_end && !acceptor_tells() {
+            return;
+        }
         self.learner.catch_up.trimmed.clear();
         self.jump_to(lowest, cx);
     }
@@ -345,6 +354,7 @@ mod tests {
     use super::super::topology::ring_for;
     use super::super::topology::{RingKinds, RingTraversal, topologies};
     use super::super::value::RingProposal;
+    use super::super::{MEMORY, MultiRingConfig, SYNCED};
     use super::*;
     use alloc::sync::Arc;
     use amcast_core::codec::Codec;
@@ -412,5 +422,50 @@ mod tests {
             asker.take_table(giver.proposals.table.clone(), giver.learner.learned);
             assert_eq!(asker.proposals.at, 0);
         }
+    }
+
+    #[test]
+    fn only_acceptors_tell_that_an_instance_is_gone_where_logs_are_on_disk() {
+        let raw = RawConfig { groups: 2, clients: 0, ..RawConfig::default() };
+        for (row, storage) in
+            [(&SYNCED, AcceptorStorage::Synced), (&MEMORY, AcceptorStorage::Memory)]
+        {
+            let config = raw.check(row.about().params).expect("a sound configuration");
+            let shape = Arc::new(MultiRingConfig::of(storage, &config).expect("a sound shape"));
+            let all = ring_for(&shape.rings, config.cluster().all_groups()).expect("it is there");
+            let replica = |g, rank| config.cluster().replica(Gid(g), rank);
+            let mut learner = MultiRing::new(replica(1, 0), &shape);
+            let start = Input::Start { incarnation: 0 };
+            learner.step(Time(1), (), start, &mut Outbox::default());
+            let mut told = |from, floor| {
+                let decided =
+                    DecidedEntries { entries: Vec::new(), learned: 10, floor, table: None };
+                learner.with_ring(all, |ring, cx| {
+                    ring.on_retransmission(from, decided, cx).expect("it is sound");
+                    ring.learner.learned
+                })
+            };
+            // For a moment it reaches only another member without a vote.
+            let told_of_all = storage == AcceptorStorage::Memory;
+            assert_eq!(told(replica(1, 1), 5), Some(if told_of_all { 5 } else { 0 }));
+            if !told_of_all {
+                assert_eq!(told(replica(0, 2), 7), Some(5));
+            }
+        }
+    }
+
+    #[test]
+    fn a_retransmission_fits_into_a_frame_however_small_its_values_are() {
+        let mut giver = ring(Pid(1), 0..0);
+        for first in 0..300_000 {
+            let value = InstanceValue::Skip(1);
+            giver.log.put(InstanceEntry { first, ballot: RingBallot::new(1, Pid(0)), value }, 0);
+        }
+        giver.learner.learned = 300_000;
+        let step = giver.serve((0, false), &BTreeMap::new(), VALUES_BYTES_MAX);
+        let RetransmissionStep::Answer(message) = step else { panic!("it is in memory") };
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        assert!((VALUES_BYTES_MAX / 2..FRAME_BYTES_MAX).contains(&bytes.len()), "{}", bytes.len());
     }
 }

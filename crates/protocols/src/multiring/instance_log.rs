@@ -38,7 +38,7 @@ impl InstanceLog {
 
     /// Bytes of values in memory.
     #[cfg(test)]
-    const fn cached(&self) -> usize {
+    pub(super) const fn cached(&self) -> usize {
         self.cached
     }
 

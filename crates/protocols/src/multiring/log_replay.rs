@@ -222,6 +222,11 @@ impl MultiRing {
                 ring.forget_in_memory(self.me, floor, self.config.limits.cache_bytes, lives);
             } else {
                 ring.forget(floor);
+                if ring.acceptor.index.is_none() {
+                    // It has no records: a value that leaves its memory is gone. Acceptors have it on their disks.
+                    let applied = merged.min(ring.learner.learned);
+                    ring.log.trim_for(applied, 0, self.config.limits.cache_bytes);
+                }
             }
             let merged = ring.learner.progress.applied.min(ring.learner.learned);
             ring.log.evict(merged, self.config.limits.cache_bytes);
@@ -440,5 +445,35 @@ mod tests {
             assert_eq!(limits[usize::from(all)], u64::MAX);
             assert!(limits[usize::from(own)] < 50, "{limits:?}");
         }
+    }
+
+    #[test]
+    fn a_replica_without_a_vote_keeps_no_more_in_memory_than_its_cache() {
+        let mut raw = RawConfig { groups: 2, clients: 0, ..RawConfig::default() };
+        raw.set = [("cache_bytes".into(), "2048".into())].into();
+        let config = raw.check(SYNCED.about().params).expect("a sound configuration");
+        let shape =
+            Arc::new(MultiRingConfig::of(AcceptorStorage::Synced, &config).expect("a sound shape"));
+        let me = config.cluster().replica(Gid(1), 0);
+        let mut replica = MultiRing::new(me, &shape);
+        step(&mut replica, Input::Start { incarnation: 0 });
+        let all = ring_for(&shape.rings, config.cluster().all_groups()).expect("it has a ring");
+        replica.with_ring(all, |ring, _| {
+            assert!(ring.acceptor.index.is_none());
+            for first in 0..100 {
+                let value = InstanceValue::Batch(SharedBytes::from(&[7; 1000][..]));
+                let entry = InstanceEntry { first, ballot: RingBallot::new(1, Pid(0)), value };
+                ring.log.put(entry, super::super::instance_log::NO_RECORD);
+                ring.learn_up_to(first + 1);
+            }
+        });
+        let mut kept = |applied| {
+            replica.with_ring(all, |ring, _| ring.learner.progress.applied = applied);
+            replica.trim();
+            replica.with_ring(all, |ring, _| (ring.log.floor(), ring.log.cached()))
+        };
+        // The values that its application has not applied stay.
+        assert_eq!(kept(10), Some((10, 90_000)));
+        assert_eq!(kept(100), Some((98, 2_000)));
     }
 }
