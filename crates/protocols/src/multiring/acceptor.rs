@@ -29,7 +29,7 @@ use super::persistence::{DurableAction, LogRecord};
 use super::ring::{RingContext, RingMember, entry_from};
 use super::value::{InstanceEntry, RingBallot};
 use alloc::vec::Vec;
-use amcast_core::{Pid, ProtocolEvent, Time};
+use amcast_core::{Pid, ProtocolEvent, Span, Time};
 use core::mem;
 
 /// The state of an acceptor besides its log. Other members of the ring have one, too: they follow
@@ -44,11 +44,14 @@ pub(super) struct Acceptor {
     pub(super) adopted: RingBallot,
     /// This acceptor has not voted for instances from here on, as far as it knows.
     pub(super) voted_end: u64,
+    /// An instance that the others had decided by then without the vote of this acceptor.
+    pub(super) outvoted: Option<(u64, Time)>,
 }
 
 impl Acceptor {
     pub(super) fn new(index: Option<usize>) -> Self {
-        Self { index, promised: RingBallot::NONE, adopted: RingBallot::NONE, voted_end: 0 }
+        let (promised, adopted) = (RingBallot::NONE, RingBallot::NONE);
+        Self { index, promised, adopted, voted_end: 0, outvoted: None }
     }
 }
 
@@ -190,6 +193,29 @@ impl RingMember {
             self.acceptor.voted_end = self.acceptor.voted_end.max(upto);
             vote.storage_epoch = cx.storage_epochs[cx.me.index()];
             self.advance(cx);
+        }
+    }
+
+    /// Whether the others have been ahead of this acceptor's disk for so long: they decided what it has not voted for, or
+    /// promised where its own promise is not durable.
+    pub(super) fn is_outvoted(&mut self, longest: Span, now: Time) -> bool {
+        let Some(mine) = self.acceptor.index else { return false };
+        let (voted, decided) = (self.acceptor.voted_end, self.learner.decided);
+        let quorum = self.topology.quorum();
+        let candidate = self.coordinator.as_ref().filter(|role| !role.is_in_phase2());
+        let awaits_self = candidate.is_some_and(|role| role.phase1.awaits_only(mine, quorum));
+        // A candidate's promise counts as one for the last instance.
+        let ahead = if awaits_self { u64::MAX } else { decided };
+        match self.acceptor.outvoted {
+            Some((at, since))
+                if (voted < at && at <= decided) || (at == u64::MAX && awaits_self) =>
+            {
+                now.since(since) >= longest
+            }
+            _ => {
+                self.acceptor.outvoted = (ahead > voted).then_some((ahead, now));
+                false
+            }
         }
     }
 

@@ -223,6 +223,11 @@ impl RingMember {
     pub(super) fn coordinate(&mut self, cx: &mut RingContext<'_>) {
         let Some(role) = &self.coordinator else { return };
         if !role.is_in_phase2() {
+            if cx.writes.hangs {
+                // Its own promise may never be durable: another acceptor has its turn.
+                self.coordinator = None;
+                return;
+            }
             if cx.now.since(role.phase1.asked_at) >= cx.config.retry {
                 self.send_prepare(cx);
             }

@@ -27,7 +27,12 @@
 //! to ZooKeeper.)
 //!
 //! A coordinator that does not hear a quorum, or is not heard by one, reports that it is not fit, and may
-//! be replaced.
+//! be replaced. So does an acceptor whose disk hangs while those of the others work (`RingMember::is_outvoted`): a
+//! candidate gives up then.
+//!
+//! *Lagging candidates.* A candidate must learn what any acceptor of its quorum has learned before it begins phase 2,
+//! and nothing is ordered meanwhile. So an acceptor that lags far behind is passed over, and gets no pre-vote of one that
+//! does not lag, as long as another one may begin; after a time, the first that works has its turn all the same.
 
 use super::message::RingMessage;
 use super::ring::{RingContext, RingMember};
@@ -38,6 +43,12 @@ use amcast_core::{Pid, Span, Time};
 
 /// How often the patience with a candidate doubles.
 const FAILED_ATTEMPTS_MAX: u32 = 8;
+
+/// The longest patience with a candidate. For as long as that, acceptors prefer one that does not lag, and a disk that
+/// takes nothing while those of the others do hangs.
+pub(super) fn longest_patience(suspect: Span) -> Span {
+    suspect.times(1 << FAILED_ATTEMPTS_MAX).min(PATIENCE_MAX.max(suspect))
+}
 
 /// The state of a member in the election, which follows from its ballots and from whom it hears.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,6 +80,8 @@ pub(super) struct Election {
     pub(super) promised_at: Time,
     /// The coordinator of the ballot that is followed has restarted since: it does not coordinate any more.
     pub(super) coordinator_restarted: bool,
+    /// Since when there is no coordinator in phase 2 although this process and a quorum hear each other.
+    pub(super) vacant_since: Option<Time>,
     /// How often this process began phase 1 since it followed a ballot.
     pub(super) failed_attempts: u32,
 }
@@ -97,7 +110,9 @@ impl RingMember {
         if elects && self.election.awaited_ballot != self.acceptor.promised {
             self.await_ballot(cx.now);
         }
-        match self.election_state(cx) {
+        let state = self.election_state(cx);
+        self.note_vacancy(state, cx);
+        match state {
             ElectionState::Passive | ElectionState::Coordinating => {}
             ElectionState::Following | ElectionState::AwaitingPhase2 => {}
             ElectionState::AwaitingCandidate(first) => self.remind_candidate(first, cx),
@@ -113,9 +128,9 @@ impl RingMember {
         if self.coordinator.is_some() {
             return ElectionState::Coordinating;
         }
-        let works = |p: Pid| p == cx.me || !cx.suspects(p) && cx.links.is_fit(p);
+        let works = |p: Pid| self.works(p, cx);
         let leads = self.acceptor.promised.coordinator();
-        if leads == Some(cx.me) {
+        if leads == Some(cx.me) && works(cx.me) {
             // The ballot is this process's own, of an earlier incarnation.
             return ElectionState::PreVoting;
         }
@@ -128,10 +143,50 @@ impl RingMember {
                 return ElectionState::AwaitingPhase2;
             }
         }
-        match self.topology.acceptors.iter().copied().find(|&p| works(p)) {
+        let first = |may: &dyn Fn(Pid) -> bool| {
+            self.topology.acceptors.iter().copied().find(|&p| works(p) && may(p))
+        };
+        let prefers = self.prefers(cx);
+        let upright = first(&|p| !(prefers && self.lags(p, cx)));
+        match upright.or_else(|| first(&|_| true)) {
             Some(first) if first != cx.me => ElectionState::AwaitingCandidate(first),
             _ => ElectionState::PreVoting,
         }
+    }
+
+    /// Whether `p` could coordinate now, as far as this process knows.
+    fn works(&self, p: Pid, cx: &RingContext<'_>) -> bool {
+        match p == cx.me {
+            true => !cx.writes.hangs,
+            false => !cx.suspects(p) && cx.links.is_fit(p),
+        }
+    }
+
+    /// Whether `p` has learned so much less than another acceptor that works that all would wait for it, if it were
+    /// to coordinate: it must learn first what any acceptor of its quorum has learned.
+    fn lags(&self, p: Pid, cx: &RingContext<'_>) -> bool {
+        let learned = |p: Pid| match self.topology.member(p) {
+            Some(_) if p == cx.me => self.learner.learned,
+            Some(at) => self.membership.peers[at].learned,
+            None => 0,
+        };
+        let working = self.topology.acceptors.iter().filter(|&&p| self.works(p, cx));
+        let most = working.map(|&p| learned(p)).max().unwrap_or(0);
+        most.saturating_sub(learned(p)) > cx.config.limits.behind_instances as u64
+    }
+
+    /// Whether an acceptor that does not lag is preferred. Acceptors may not agree who lags where links between them
+    /// are broken: in the end the first that works is to begin, whether it lags or not.
+    fn prefers(&self, cx: &RingContext<'_>) -> bool {
+        let longest = longest_patience(cx.config.suspect);
+        self.election.vacant_since.is_none_or(|since| cx.now.since(since) < longest)
+    }
+
+    /// Notes since when a coordinator is missing.
+    fn note_vacancy(&mut self, state: ElectionState, cx: &RingContext<'_>) {
+        let leads = self.coordinates() || state == ElectionState::Following;
+        let vacant = !leads && state != ElectionState::Passive && self.reaches_quorum(cx);
+        self.election.vacant_since = vacant.then(|| self.election.vacant_since.unwrap_or(cx.now));
     }
 
     /// It is the turn of `first`, which may not know the promise of this process.
@@ -169,7 +224,7 @@ impl RingMember {
     fn patience(&self, suspect: Span) -> Span {
         suspect
             .times(1 << self.election.failed_attempts.min(FAILED_ATTEMPTS_MAX))
-            .min(PATIENCE_MAX.max(suspect))
+            .min(longest_patience(suspect))
     }
 
     /// When [`RingMember::run_election`] next has something to do that no message brings.
@@ -210,7 +265,7 @@ impl RingMember {
             self.send_current_ballot(from, cx);
         } else if ballot <= self.acceptor.promised {
             cx.send(from, RingMessage::Reject { ring, promised: self.acceptor.promised });
-        } else {
+        } else if !self.prefers(cx) || !self.lags(from, cx) || self.lags(cx.me, cx) {
             cx.send(from, RingMessage::PreVoteGranted { ring, ballot });
         }
     }
@@ -285,6 +340,193 @@ impl RingMember {
             false => {
                 cx.send(to, RingMessage::Reject { ring: self.id, promised: self.acceptor.promised })
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::{AcceptorVote, PeerProgress, Phase2, RingPacket};
+    use super::super::persistence::AcceptorStorage;
+    use super::super::process::MultiRing;
+    use super::super::value::{InstanceEntry, InstanceValue};
+    use super::super::{MultiRingConfig, SYNCED};
+    use super::*;
+    use alloc::sync::Arc;
+    use amcast_core::messages::{MessageInput, MessageOutput, Messages};
+    use amcast_core::step::{Oracle, Ticket};
+    use amcast_core::{Entry, Input, Outbox, Output, Protocol, RawConfig};
+
+    /// One of three replicas that has just started, and the time.
+    struct Replica {
+        process: MultiRing,
+        now: Time,
+        count: u64,
+    }
+
+    impl Replica {
+        fn new(me: Pid) -> Self {
+            let raw = RawConfig { groups: 1, clients: 0, ..RawConfig::default() };
+            let config = raw.check(SYNCED.about().params).expect("a sound configuration");
+            let config = MultiRingConfig::of(AcceptorStorage::Synced, &config);
+            let process = MultiRing::new(me, &Arc::new(config.expect("a sound shape")));
+            let mut replica = Self { process, now: Time(1), count: 0 };
+            replica.step(Input::Start { incarnation: 0 });
+            replica.step(Input::Installed { position: 0, needs: 0 });
+            replica
+        }
+
+        fn step(&mut self, input: Input<'_, Messages<RingPacket>>) -> Vec<RingMessage> {
+            let mut out = Outbox::default();
+            self.process.step(self.now, (), input, &mut out);
+            let sent = out.items().iter().filter_map(|output| match output {
+                Output::Medium(MessageOutput::To(_, _, packet)) => Some(packet.message.clone()),
+                _ => None,
+            });
+            sent.collect()
+        }
+
+        fn from(&mut self, p: Pid, message: RingMessage) -> Vec<RingMessage> {
+            let packet = RingPacket { incarnation: 0, message };
+            self.step(Input::Medium(MessageInput::From(p, packet)))
+        }
+
+        /// Time passes, in which it hears `live`, which have learned so much.
+        fn passes(&mut self, span: Span, live: &[(Pid, u64)]) -> Vec<RingMessage> {
+            let (end, beat) = (self.now + span, self.process.config.heartbeat);
+            let mut sent = Vec::new();
+            while self.now < end {
+                self.now = self.now + beat;
+                self.count += 1;
+                for &(p, learned) in live {
+                    let progress = PeerProgress { learned, ..PeerProgress::default() };
+                    let (count, broken) = (self.count, Default::default());
+                    let rings = alloc::vec![(0, progress)];
+                    sent.extend(
+                        self.from(p, RingMessage::Heartbeat { count, fit: true, broken, rings }),
+                    );
+                }
+                sent.extend(self.step(Input::Wake));
+            }
+            sent
+        }
+
+        fn state(&mut self) -> Option<ElectionState> {
+            self.process.with_ring(0, |ring, cx| ring.election_state(cx))
+        }
+    }
+
+    fn grants(sent: &[RingMessage]) -> bool {
+        sent.iter().any(|message| matches!(message, RingMessage::PreVoteGranted { .. }))
+    }
+
+    #[test]
+    fn an_acceptor_that_lags_is_passed_over_for_a_time() {
+        let mut replica = Replica::new(Pid(2));
+        replica.process.with_ring(0, |ring, _| {
+            ring.acceptor.promised = RingBallot::new(1, Pid(1));
+            ring.learner.learned = 100_000;
+        });
+        replica.step(Input::Oracle(Oracle::Suspect(Pid(1))));
+        let suspect = replica.process.config.suspect;
+        let lags = [(Pid(0), 0)];
+        replica.passes(Span(1), &lags);
+        assert_eq!(replica.state(), Some(ElectionState::PreVoting));
+        let pre_vote = RingMessage::PreVote { ring: 0, ballot: RingBallot::new(2, Pid(0)) };
+        assert!(!grants(&replica.from(Pid(0), pre_vote.clone())));
+        // It is a matter of preference.
+        replica.passes(longest_patience(suspect) + suspect, &lags);
+        assert_eq!(replica.state(), Some(ElectionState::AwaitingCandidate(Pid(0))));
+        assert!(grants(&replica.from(Pid(0), pre_vote)));
+    }
+
+    #[test]
+    fn one_that_lags_itself_awaits_another() {
+        let mut replica = Replica::new(Pid(0));
+        replica.process.with_ring(0, |ring, _| ring.acceptor.promised = RingBallot::new(1, Pid(1)));
+        replica.step(Input::Oracle(Oracle::Suspect(Pid(1))));
+        replica.passes(Span(1), &[(Pid(2), 100_000)]);
+        assert_eq!(replica.state(), Some(ElectionState::AwaitingCandidate(Pid(2))));
+        // Nobody is ahead: the first begins.
+        let mut replica = Replica::new(Pid(0));
+        replica.process.with_ring(0, |ring, _| ring.acceptor.promised = RingBallot::new(1, Pid(1)));
+        replica.step(Input::Oracle(Oracle::Suspect(Pid(1))));
+        replica.passes(Span(1), &[(Pid(2), 4_000)]);
+        assert_eq!(replica.state(), Some(ElectionState::PreVoting));
+    }
+
+    /// The last heartbeat among these messages says that its sender is fit.
+    fn fit(sent: &[RingMessage]) -> Option<bool> {
+        let says = |message: &RingMessage| match message {
+            RingMessage::Heartbeat { fit, .. } => Some(*fit),
+            _ => None,
+        };
+        sent.iter().rev().find_map(says)
+    }
+
+    #[test]
+    fn a_candidate_whose_disk_hangs_gives_up_once_the_others_have_promised() {
+        for others_promise in [true, false] {
+            let mut replica = Replica::new(Pid(0));
+            let live = [(Pid(1), 0), (Pid(2), 0)];
+            replica.process.with_ring(0, RingMember::prepare);
+            let ballot = RingBallot::new(1, Pid(0));
+            for p in [Pid(1), Pid(2)].into_iter().filter(|_| others_promise) {
+                let promise = RingMessage::Promise {
+                    ring: 0,
+                    ballot,
+                    learned: 0,
+                    adopted: RingBallot::NONE,
+                    count: 0,
+                    storage_epochs: alloc::vec![0; 3],
+                };
+                replica.from(p, promise);
+            }
+            let suspect = replica.process.config.suspect;
+            let leads =
+                |r: &mut Replica| r.process.with_ring(0, |ring, _| ring.coordinator.is_some());
+            let sent = replica.passes(suspect, &live);
+            assert_eq!((leads(&mut replica), fit(&sent)), (Some(true), Some(true)));
+            let sent = replica.passes(longest_patience(suspect), &live);
+            // Where all disks are slow nobody else is better.
+            let waits = !others_promise;
+            assert_eq!((leads(&mut replica), fit(&sent)), (Some(waits), Some(waits)));
+            if others_promise {
+                assert_eq!(replica.state(), Some(ElectionState::AwaitingCandidate(Pid(1))));
+            }
+            replica.step(Input::Durable(Ticket(0)));
+            assert_eq!(fit(&replica.passes(suspect, &live)), Some(true));
+        }
+    }
+
+    #[test]
+    fn an_acceptor_whose_disk_hangs_while_the_others_decide_is_not_fit() {
+        for others_vote in [true, false] {
+            let mut replica = Replica::new(Pid(0));
+            let live = [(Pid(1), 0), (Pid(2), 0)];
+            let vote = |upto| AcceptorVote { storage_epoch: 0, upto };
+            let ballot = RingBallot::new(1, Pid(1));
+            let upto = u64::from(others_vote);
+            let entry = InstanceEntry { first: 0, ballot, value: InstanceValue::Skip(1) };
+            let phase2 = Phase2 {
+                ring: 0,
+                ballot,
+                membership_number: 0,
+                excluded: Vec::new(),
+                start: 0,
+                reproposed_end: 0,
+                end: 1,
+                votes: alloc::vec![vote(0), vote(1), vote(upto)],
+                trim_end: 0,
+                entries: alloc::vec![entry],
+            };
+            replica.from(Pid(1), RingMessage::Phase2(phase2));
+            let suspect = replica.process.config.suspect;
+            assert_eq!(fit(&replica.passes(suspect, &live)), Some(true));
+            let longest = longest_patience(suspect);
+            assert_eq!(fit(&replica.passes(longest, &live)), Some(!others_vote));
+            replica.step(Input::Durable(Ticket(9)));
+            assert_eq!(fit(&replica.passes(suspect, &live)), Some(true));
         }
     }
 }

@@ -13,7 +13,7 @@ use super::value::{InstanceEntry, RingBallot};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use amcast_core::codec::{ByteReader, Codec};
-use amcast_core::{Durability, Pid, messages};
+use amcast_core::{Durability, Pid, Time, messages};
 
 /// Where an acceptor keeps its promises and accepted values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -127,8 +127,12 @@ pub(super) struct PendingWrites {
     needed: VecDeque<(u64, Option<(RingId, u64)>)>,
     /// Records to be written, and whether an action waits for each.
     pub(super) unwritten: Vec<(LogRecord, bool)>,
-    /// Actions, and the record that each waits for.
-    waiting: VecDeque<(u64, DurableAction)>,
+    /// Actions, the record that each waits for, and since when.
+    waiting: VecDeque<(u64, Time, DurableAction)>,
+    /// The time of this step.
+    pub(super) now: Time,
+    /// The disk hangs: it has taken nothing for long, and those of the others do.
+    pub(super) hangs: bool,
     /// Actions that are due.
     pub(super) due: VecDeque<DurableAction>,
 }
@@ -174,6 +178,8 @@ impl PendingWrites {
             needed: VecDeque::new(),
             unwritten: Vec::new(),
             waiting: VecDeque::new(),
+            now: Time::ZERO,
+            hangs: false,
             due: VecDeque::new(),
         }
     }
@@ -226,7 +232,7 @@ impl PendingWrites {
         self.needed.push_back((number, record.last_instance()));
         self.unwritten.push((record, awaited));
         match action {
-            Some(action) if awaited => self.waiting.push_back((number, action)),
+            Some(action) if awaited => self.waiting.push_back((number, self.now, action)),
             action => self.due.extend(action),
         }
         number
@@ -239,9 +245,14 @@ impl PendingWrites {
 
     /// All records up to `number` are durable.
     pub(super) fn durable(&mut self, number: u64) {
-        while self.waiting.front().is_some_and(|(record, _)| *record <= number) {
-            self.due.extend(self.waiting.pop_front().map(|(_, action)| action));
+        while self.waiting.front().is_some_and(|(record, ..)| *record <= number) {
+            self.due.extend(self.waiting.pop_front().map(|(.., action)| action));
         }
+    }
+
+    /// Since when the oldest record that is awaited is not durable.
+    pub(super) fn waits_since(&self) -> Option<Time> {
+        self.waiting.front().map(|(_, since, _)| *since)
     }
 
     /// How many records at the front hold no instance from `floors` on, by ring.

@@ -50,6 +50,11 @@ impl Phase1 {
         }
     }
 
+    /// Whether a quorum of the others has promised, and acceptor `mine` has not.
+    pub(super) fn awaits_only(&self, mine: usize, quorum: usize) -> bool {
+        self.promises[mine].is_none() && self.promises.iter().flatten().count() >= quorum
+    }
+
     /// Entries from this acceptor may have been lost: those that came are no beginning of a promise.
     pub(super) fn forget_partial(&mut self, acceptor: Option<usize>) {
         if let Some(at) = acceptor {

@@ -2,6 +2,7 @@
 //! hands inputs to the roles, and collects their messages, writes and deliveries.
 
 use super::acceptor_recovery::{AcceptorRecovery, LossEvidence, StorageState};
+use super::election::longest_patience;
 use super::levelling::Levelling;
 use super::log_replay::Retransmissions;
 use super::merge::{MergeStall, RingMerge};
@@ -357,6 +358,7 @@ impl MultiRing {
 
     /// The periodic work, and the work that follows from all inputs since the last time.
     fn tick(&mut self, out: &mut Outbox<Messages<RingPacket>>) {
+        self.watch_disk();
         self.send_heartbeats();
         self.request_recovery();
         self.finish_recovery(out);
@@ -395,7 +397,7 @@ impl MultiRing {
     /// Sends heartbeats with this process's broken links and progress, if they are due.
     fn send_heartbeats(&mut self) {
         let Some(count) = self.links.beat(self.now) else { return };
-        let fit = self.fit() && self.reaches_quorums();
+        let fit = self.fit() && self.reaches_quorums() && !self.persistence.writes.hangs;
         let broken = self.links.broken_links(self.now);
         for at in 0..self.links.neighbours().len() {
             let p = self.links.neighbours()[at];
@@ -405,6 +407,18 @@ impl MultiRing {
                 .collect();
             self.send(p, RingMessage::Heartbeat { count, fit, broken: broken.clone(), rings });
         }
+    }
+
+    /// Finds out whether the disk hangs. It does not where it is as slow as those of the others.
+    fn watch_disk(&mut self) {
+        let (now, longest) = (self.now, longest_patience(self.config.suspect));
+        let mut outvoted = false;
+        for ring in self.rings.iter_mut().flatten() {
+            outvoted |= ring.is_outvoted(longest, now);
+        }
+        let writes = &mut self.persistence.writes;
+        let waits = writes.waits_since().is_some_and(|since| now.since(since) >= longest);
+        writes.hangs = waits && (outvoted || writes.hangs);
     }
 
     /// Whether this process and a quorum hear each other in each ring in which it votes: else it is not fit
@@ -469,7 +483,7 @@ impl Protocol for MultiRing {
         input: Input<'_, Messages<RingPacket>>,
         out: &mut Outbox<Messages<RingPacket>>,
     ) {
-        self.now = now;
+        (self.now, self.persistence.writes.now) = (now, now);
         self.outputs.rings.trace_as(out);
         let woken = matches!(input, Input::Wake);
         // The application's position is known only after that input.
