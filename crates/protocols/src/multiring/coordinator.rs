@@ -321,8 +321,10 @@ impl RingMember {
     /// [MRP 4] Packs queued proposals into batches, one instance each.
     fn pack_proposals(&mut self, cx: &mut RingContext<'_>) {
         loop {
+            let waits_for_disk = cx.writes.pending_bytes() > cx.config.limits.held_bytes;
             let Some(role) = &mut self.coordinator else { return };
-            if role.pipeline.is_full(cx.config) || role.pipeline.queue.is_empty() {
+            if waits_for_disk || role.pipeline.is_full(cx.config) || role.pipeline.queue.is_empty()
+            {
                 return;
             }
             // [MRP 1:8]

@@ -349,13 +349,14 @@ mod tests {
     use super::super::message::{AcceptorVote, PeerProgress, Phase2, RingPacket};
     use super::super::persistence::AcceptorStorage;
     use super::super::process::MultiRing;
-    use super::super::value::{InstanceEntry, InstanceValue};
+    use super::super::shared_bytes::SharedBytes;
+    use super::super::value::{InstanceEntry, InstanceValue, RingProposal};
     use super::super::{MultiRingConfig, SYNCED};
     use super::*;
     use alloc::sync::Arc;
     use amcast_core::messages::{MessageInput, MessageOutput, Messages};
     use amcast_core::step::{Oracle, Ticket};
-    use amcast_core::{Entry, Input, Outbox, Output, Protocol, RawConfig};
+    use amcast_core::{Entry, Gid, GroupSet, Input, MsgId, Outbox, Output, Protocol, RawConfig};
 
     /// One of three replicas that has just started, and the time.
     struct Replica {
@@ -499,6 +500,26 @@ mod tests {
         }
     }
 
+    fn phase2(
+        ballot: RingBallot,
+        end: u64,
+        votes: Vec<AcceptorVote>,
+        entries: Vec<InstanceEntry>,
+    ) -> Phase2 {
+        Phase2 {
+            ring: 0,
+            ballot,
+            membership_number: 0,
+            excluded: Vec::new(),
+            start: 0,
+            reproposed_end: 0,
+            end,
+            votes,
+            trim_end: 0,
+            entries,
+        }
+    }
+
     #[test]
     fn an_acceptor_whose_disk_hangs_while_the_others_decide_is_not_fit() {
         for others_vote in [true, false] {
@@ -508,18 +529,8 @@ mod tests {
             let ballot = RingBallot::new(1, Pid(1));
             let upto = u64::from(others_vote);
             let entry = InstanceEntry { first: 0, ballot, value: InstanceValue::Skip(1) };
-            let phase2 = Phase2 {
-                ring: 0,
-                ballot,
-                membership_number: 0,
-                excluded: Vec::new(),
-                start: 0,
-                reproposed_end: 0,
-                end: 1,
-                votes: alloc::vec![vote(0), vote(1), vote(upto)],
-                trim_end: 0,
-                entries: alloc::vec![entry],
-            };
+            let votes = alloc::vec![vote(0), vote(1), vote(upto)];
+            let phase2 = phase2(ballot, 1, votes, alloc::vec![entry]);
             replica.from(Pid(1), RingMessage::Phase2(phase2));
             let suspect = replica.process.config.suspect;
             assert_eq!(fit(&replica.passes(suspect, &live)), Some(true));
@@ -528,5 +539,38 @@ mod tests {
             replica.step(Input::Durable(Ticket(9)));
             assert_eq!(fit(&replica.passes(suspect, &live)), Some(true));
         }
+    }
+
+    #[test]
+    fn a_member_whose_disk_lags_takes_in_no_more_than_it_holds() {
+        let mut replica = Replica::new(Pid(2));
+        let held = 64 * replica.process.config.limits.pack_bytes;
+        let config = Arc::get_mut(&mut replica.process.config).expect("it is the only one");
+        config.limits.held_bytes = held;
+        let ballot = RingBallot::new(1, Pid(0));
+        let takes = |replica: &mut Replica, from: u64| {
+            for first in from..200 {
+                let mut bytes = Vec::new();
+                let (msg, dst) = (MsgId { sender: Pid(0), seq: first }, GroupSet::one(Gid(0)));
+                let payload = &[7; 32 << 10];
+                RingProposal { msg, incarnation: 0, number: first + 1, dst, payload }
+                    .encode(&mut bytes);
+                let value = InstanceValue::Batch(SharedBytes::from(&bytes[..]));
+                let entries = alloc::vec![InstanceEntry { first, ballot, value }];
+                let vote = AcceptorVote { storage_epoch: 0, upto: first + 1 };
+                let votes = alloc::vec![vote, vote, AcceptorVote::default()];
+                let phase2 = phase2(ballot, first + 1, votes, entries);
+                replica.from(Pid(0), RingMessage::Phase2(phase2));
+                let delivered = replica.process.merge.delivered;
+                replica.step(Input::Applied(delivered));
+                replica.step(Input::Wake);
+            }
+            replica.process.with_ring(0, |ring, _| ring.current.end).expect("it is in the ring")
+        };
+        let end = takes(&mut replica, 0);
+        assert!((60..=66).contains(&end), "{end}");
+        // The disk continues.
+        replica.step(Input::Durable(Ticket(end)));
+        assert!(takes(&mut replica, end) > 100);
     }
 }

@@ -60,9 +60,10 @@ impl DecidedProposals {
 }
 
 impl RingMember {
-    /// Whether the application lags so far behind that this member takes in no more.
+    /// Whether the application or the disk lags so far behind that this member takes in no more.
     pub(super) fn is_full(&self, cx: &RingContext<'_>) -> bool {
-        self.learner.unapplied_bytes > cx.config.limits.held_bytes
+        let held = cx.config.limits.held_bytes;
+        self.learner.unapplied_bytes > held || cx.writes.pending_bytes() > held
     }
 
     /// Counts votes again: advances `decided`, and `learned` as far as the decided entries are held here.

@@ -147,7 +147,7 @@ number!(
     1 << 10,
     1 << 36,
     "ours",
-    "Bytes of a ring that a member holds for its application before it takes no more.",
+    "Bytes that a member holds for its application, of a ring, or for its disk, of all, before it takes no more.",
     "Memory of the member."
 );
 number!(

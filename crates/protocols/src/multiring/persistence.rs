@@ -37,6 +37,9 @@ impl AcceptorStorage {
     }
 }
 
+/// Bytes of values that are written before one of their records is awaited.
+const UNAWAITED_BYTES_MAX: usize = 1 << 20;
+
 /// A record of the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum LogRecord {
@@ -87,6 +90,14 @@ impl LogRecord {
         Self::decode(&mut reader).ok().filter(|_| reader.is_empty())
     }
 
+    /// Bytes of the value that the record holds; 0 if it holds none.
+    fn value_bytes(&self) -> usize {
+        match self {
+            Self::Accept { entry, .. } | Self::Learn { entry, .. } => entry.wire_bytes(),
+            _ => 0,
+        }
+    }
+
     /// The ring, and the instance behind the last one that the record holds a value for.
     fn last_instance(&self) -> Option<(RingId, u64)> {
         match self {
@@ -115,6 +126,8 @@ pub(super) enum DurableAction {
     TableDurable { ring: RingId, at: u64 },
     /// That nothing was delivered between this position and this merge position is durable.
     IdleDurable { position: u64, point: MergePosition },
+    /// It only knows that the record is durable.
+    Nothing,
 }
 
 /// The records that a process writes, and the actions that wait for them.
@@ -135,6 +148,13 @@ pub(super) struct PendingWrites {
     pub(super) hangs: bool,
     /// Actions that are due.
     pub(super) due: VecDeque<DurableAction>,
+    /// Where records must be durable: those with values that are not, with the bytes of each.
+    pending: VecDeque<(u64, usize)>,
+    pending_bytes: usize,
+    /// Bytes of these behind the last one that is awaited.
+    unawaited_bytes: usize,
+    /// A record is awaited once so many bytes are not.
+    unawaited_max: usize,
 }
 
 /// The log of a process, and its known state.
@@ -157,9 +177,10 @@ pub(super) struct Persistence {
 }
 
 impl Persistence {
-    pub(super) fn new(storage: AcceptorStorage) -> Self {
+    /// `held_bytes` is what may wait for the disk before the process takes in no more.
+    pub(super) fn new(storage: AcceptorStorage, held_bytes: usize) -> Self {
         Self {
-            writes: PendingWrites::new(storage),
+            writes: PendingWrites::new(storage, held_bytes),
             torn: false,
             gone: false,
             unreadable: false,
@@ -171,7 +192,7 @@ impl Persistence {
 }
 
 impl PendingWrites {
-    pub(super) fn new(storage: AcceptorStorage) -> Self {
+    pub(super) fn new(storage: AcceptorStorage, held_bytes: usize) -> Self {
         Self {
             storage,
             next: 0,
@@ -181,6 +202,10 @@ impl PendingWrites {
             now: Time::ZERO,
             hangs: false,
             due: VecDeque::new(),
+            pending: VecDeque::new(),
+            pending_bytes: 0,
+            unawaited_bytes: 0,
+            unawaited_max: UNAWAITED_BYTES_MAX.min(held_bytes / 4),
         }
     }
 
@@ -227,7 +252,9 @@ impl PendingWrites {
                     | DurableAction::TableDurable { .. }
             )
         );
+        let action = action.or_else(|| self.is_large(&record).then_some(DurableAction::Nothing));
         let awaited = action.is_some() && (self.storage == AcceptorStorage::Synced || lasting);
+        self.add_pending(number, &record, awaited);
         self.next += 1;
         self.needed.push_back((number, record.last_instance()));
         self.unwritten.push((record, awaited));
@@ -247,6 +274,34 @@ impl PendingWrites {
     pub(super) fn durable(&mut self, number: u64) {
         while self.waiting.front().is_some_and(|(record, ..)| *record <= number) {
             self.due.extend(self.waiting.pop_front().map(|(.., action)| action));
+        }
+        while let Some(&(_, bytes)) = self.pending.front().filter(|(record, _)| *record <= number) {
+            self.pending_bytes -= bytes;
+            self.pending.pop_front();
+        }
+    }
+
+    /// Bytes of values that are to be durable and are not.
+    pub(super) const fn pending_bytes(&self) -> usize {
+        self.pending_bytes
+    }
+
+    /// Whether so much is written with this record that nothing waits for that its disk must be heard of: only then is
+    /// it known how much of it is durable.
+    fn is_large(&self, record: &LogRecord) -> bool {
+        self.storage == AcceptorStorage::Synced
+            && self.unawaited_bytes + record.value_bytes() > self.unawaited_max
+    }
+
+    fn add_pending(&mut self, number: u64, record: &LogRecord, awaited: bool) {
+        let bytes = record.value_bytes();
+        if self.storage == AcceptorStorage::Synced && bytes > 0 {
+            self.pending.push_back((number, bytes));
+            self.pending_bytes += bytes;
+            self.unawaited_bytes += bytes;
+        }
+        if awaited {
+            self.unawaited_bytes = 0;
         }
     }
 
@@ -290,13 +345,13 @@ mod tests {
 
     #[test]
     fn actions_wait_for_their_records_where_these_must_be_durable() {
-        let mut synced = PendingWrites::new(AcceptorStorage::Synced);
+        let mut synced = PendingWrites::new(AcceptorStorage::Synced, 1 << 20);
         assert_eq!([synced.write(accept(0), vote(1)), synced.write(accept(1), vote(2))], [0, 1]);
         assert!(synced.due.is_empty());
         synced.durable(0);
         assert_eq!(synced.due.len(), 1);
         for storage in [AcceptorStorage::Written, AcceptorStorage::Memory] {
-            let mut writes = PendingWrites::new(storage);
+            let mut writes = PendingWrites::new(storage, 1 << 20);
             writes.write(accept(0), vote(1));
             assert_eq!(writes.due.len(), 1);
             assert_eq!(writes.unwritten.is_empty(), storage == AcceptorStorage::Memory);
@@ -305,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_record_is_needed_as_long_as_its_instances() {
-        let mut writes = PendingWrites::new(AcceptorStorage::Synced);
+        let mut writes = PendingWrites::new(AcceptorStorage::Synced, 1 << 20);
         writes.write(LogRecord::Promise { ring: 0, ballot: RingBallot::NONE }, None);
         (0..3).for_each(|i| {
             writes.write(accept(i), None);
@@ -340,5 +395,21 @@ mod tests {
             bytes.push(0);
             assert!(LogRecord::read(&bytes).is_none());
         }
+    }
+
+    #[test]
+    fn it_is_known_how_much_is_not_durable_also_of_what_nothing_waits_for() {
+        let mut writes = PendingWrites::new(AcceptorStorage::Synced, 4096);
+        for i in 0..1000 {
+            writes.write(accept(i), None);
+            // The disk is as fast as it can be.
+            let awaited: Vec<u64> = writes.waiting.iter().map(|(number, ..)| *number).collect();
+            awaited.into_iter().for_each(|number| writes.durable(number));
+            assert!(writes.pending_bytes() <= 1024, "{}", writes.pending_bytes());
+        }
+        (0..1000).for_each(|i| _ = writes.write(accept(i), vote(i)));
+        assert!(writes.pending_bytes() > 4096);
+        writes.durable(u64::MAX);
+        assert_eq!(writes.pending_bytes(), 0);
     }
 }

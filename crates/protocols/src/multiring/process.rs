@@ -121,7 +121,7 @@ impl MultiRing {
             proposers: alloc::vec![Proposer::default(); count],
             links: LinkTable::new(me, neighbours, detector, processes),
             incarnations: alloc::vec![0; processes],
-            persistence: Persistence::new(config.storage),
+            persistence: Persistence::new(config.storage, config.limits.held_bytes),
             state: StateNegotiation::default(),
             recovery: AcceptorRecovery::new(processes),
             read_indexes: ReadIndexQueue::default(),
@@ -326,6 +326,7 @@ impl MultiRing {
             DurableAction::TableDurable { ring, at } => {
                 self.with_ring(ring, |r, _| r.table_is_durable(at));
             }
+            DurableAction::Nothing => {}
             DurableAction::Trim { before } => out.push(Output::Trim { before }),
             DurableAction::IdleDurable { position, point } => {
                 self.persistence.idle_since = (position, point);

@@ -366,7 +366,7 @@ mod tests {
                 links: LinkTable::new(me, Vec::new(), detector, 3),
                 config,
                 storage_epochs: alloc::vec![0; 3],
-                writes: PendingWrites::new(AcceptorStorage::Written),
+                writes: PendingWrites::new(AcceptorStorage::Written, 1 << 20),
                 outgoing: Vec::new(),
                 ring: RingMember::new(0, round, me, 3),
             };
