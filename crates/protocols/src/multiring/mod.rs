@@ -91,7 +91,9 @@
 //! - Unconfirmed bytes that a member has sent to its successor are four times `pipeline_bytes` at
 //!   most.
 //! - A member keeps at most `cache_bytes` of each ring in memory besides what its application has not
-//!   applied, and takes in no more at `held_bytes` of that. Older values are read from disk again.
+//!   applied, and takes in no more at `held_bytes` of that. Older values are read from disk again, by acceptors; a
+//!   member without a vote forgets them.
+//! - Where records must be durable, a member takes in no more either while `held_bytes` of values are not.
 //! - The log is trimmed behind the checkpoints of a majority of nodes, the replicas of one rank [MRP 5.2].
 //!
 //! # Trimming in memory
