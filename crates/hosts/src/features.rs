@@ -4,7 +4,7 @@
 use crate::leftovers::{name, remove};
 use crate::namespace::HostNamespace;
 use crate::programs::run;
-use crate::relay::open_device;
+use crate::relay::make_device;
 use crate::{HostLab, LabError};
 use std::sync::LazyLock;
 
@@ -17,7 +17,7 @@ pub enum LabFeature {
     Rates,
     /// The kernel's filters of classic BPF: losses, cuts and partitions.
     Faults,
-    /// Devices of the kind macvtap: links that delay.
+    /// Devices of `/dev/net/tun`: links that delay.
     Delays,
 }
 
@@ -67,7 +67,5 @@ fn try_faults(probe: &str) -> Result<(), LabError> {
 }
 
 fn try_delays(probe: &str) -> Result<(), LabError> {
-    let line = ["-n", probe, "link", "add", "link", "probe1", "name", "probe3"];
-    run("ip", &[&line[..], &["type", "macvtap", "mode", "passthru"]].concat())?;
-    open_device(probe, "probe3").map(drop)
+    make_device(&HostNamespace::open(probe)?, "probe3").map(drop)
 }

@@ -97,11 +97,11 @@ impl HostLab {
 
     fn connect(&mut self) -> Result<(), LabError> {
         let delay = self.settings.delay;
-        self.topology.build(&self.names, !delay.is_zero())?;
+        let devices = self.topology.build(&self.names, !delay.is_zero())?;
+        for (host, devices) in devices.into_iter().enumerate() {
+            self.relays.push(DelayRelay::start(devices, host, delay)?);
+        }
         for host in 0..self.hosts() {
-            if !delay.is_zero() {
-                self.relays.push(DelayRelay::start(&self.names.switch, host, delay)?);
-            }
             if self.settings.rate_bits_per_s.is_some() {
                 self.set_rate(host, self.settings.rate_bits_per_s)?;
             }

@@ -7,7 +7,7 @@
 //! port drops), `relay.rs` (delay), `goodput.rs` (the measurement of a link), `leftovers.rs` (removal).
 //!
 //! A lab needs Linux, root and the program `ip`. Rates, losses and cuts also need `tc`, with the token
-//! bucket (`tbf`) and classic BPF filters of the kernel; delays need its `macvtap` devices. Netem is not
+//! bucket (`tbf`) and classic BPF filters of the kernel; delays need devices of `/dev/net/tun`. Netem is not
 //! used, because many kernels have none. If something is missing, the call returns an error that names it;
 //! [`HostLab::missing_feature`] asks before, with commands of its own (`features.rs`).
 

@@ -1,37 +1,49 @@
 //! Delay: a thread that takes the frames of a host from one device and writes them to another one later.
 //!
-//! The devices are macvtap devices, which a process opens as files. A frame has the kernel's `virtio_net_hdr`
-//! before it, in which the kernel notes that a checksum is still to be computed; it is passed on with the frame.
+//! The devices are TAP devices, whose frames a process reads and writes. The kernel computes all checksums of what it sends on
+//! them, and cuts nothing together or apart that is a frame.
 
 use crate::LabError;
+use crate::namespace::HostNamespace;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::fs::{CWD, FileType, Mode, OFlags, Timespec, makedev, mknodat, open, unlink};
+use rustix::fs::Timespec;
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tappers::{Interface, Tap};
 
 /// The most frames that are delayed at a time on one link. More are dropped, as by a full switch.
 pub(crate) const FRAMES_MAX: usize = 65_536;
 
-/// The largest frame with its header, in bytes.
-const FRAME_BYTES_MAX: usize = (64 << 10) + 256;
+/// The largest frame, in bytes.
+const FRAME_BYTES_MAX: usize = 64 << 10;
 
 /// Frames that are read from one device before the other one has its turn.
 const FRAMES_PER_TURN: usize = 64;
 
 /// The two devices of a relay.
-#[derive(Debug)]
-struct RelayDevices {
-    /// Frames of the host.
-    host: OwnedFd,
-    /// Frames of the switch's port.
-    port: OwnedFd,
+pub(crate) struct RelayDevices {
+    /// The host's own.
+    host: Tap,
+    /// The switch's port.
+    port: Tap,
+}
+
+impl RelayDevices {
+    /// Makes the device `eth` of a host, and its port of the switch.
+    ///
+    /// # Errors
+    /// When the system refuses them.
+    pub(crate) fn make(
+        host: &HostNamespace,
+        (switch, port): (&HostNamespace, &str),
+    ) -> Result<Self, LabError> {
+        Ok(Self { host: make_device(host, "eth")?, port: make_device(switch, port)? })
+    }
 }
 
 /// The relay of one link. Dropping it ends its thread.
@@ -42,15 +54,15 @@ pub(crate) struct DelayRelay {
 }
 
 impl DelayRelay {
-    /// Starts the relay of a host's link, whose devices exist in this namespace.
+    /// Starts the relay of a host's link.
     ///
     /// # Errors
-    /// When the devices cannot be opened.
-    pub(crate) fn start(switch: &str, host: usize, delay: Duration) -> Result<Self, LabError> {
-        let devices = RelayDevices {
-            host: open_device(switch, &format!("ctap{host}"))?,
-            port: open_device(switch, &format!("stap{host}"))?,
-        };
+    /// When the system has no thread for it.
+    pub(crate) fn start(
+        devices: RelayDevices,
+        host: usize,
+        delay: Duration,
+    ) -> Result<Self, LabError> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let stop = Arc::new(stop.map_err(|e| LabError::system("make an eventfd", e))?);
         let stopped = Arc::clone(&stop);
@@ -71,37 +83,14 @@ impl Drop for DelayRelay {
     }
 }
 
-/// Opens the file of a macvtap device in a namespace.
-pub(crate) fn open_device(namespace: &str, device: &str) -> Result<OwnedFd, LabError> {
-    let (major, minor) = device_number(namespace, device)?;
-    // A file of our own: the one that the kernel makes in /dev has the same name for devices of several namespaces.
-    static FILES: AtomicU32 = AtomicU32::new(0);
-    let number = FILES.fetch_add(1, Ordering::Relaxed);
-    let path = format!("/dev/amcast-{}-tap{number}", std::process::id());
-    mknodat(CWD, &path, FileType::CharacterDevice, Mode::RUSR | Mode::WUSR, makedev(major, minor))
-        .map_err(|e| LabError::system(format!("make {path}"), e))?;
-    let file = open(&path, OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty());
-    let removed = unlink(&path);
-    removed.map_err(|e| LabError::system(format!("remove {path}"), e))?;
-    file.map_err(|e| LabError::system(format!("open the device {device}"), e))
-}
-
-/// The major and minor number of a macvtap device. Only a process in the namespace sees them.
-fn device_number(namespace: &str, device: &str) -> Result<(u32, u32), LabError> {
-    let script = format!("cat /sys/class/net/{device}/macvtap/*/dev");
-    let mut command = Command::new("ip");
-    command.args(["netns", "exec", namespace, "sh", "-c", &script]).stdin(Stdio::null());
-    let output = command.output().map_err(|error| LabError::Program { program: "ip", error })?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let numbers = text.trim().split_once(':');
-    let numbers = numbers.map(|(major, minor)| (major.parse(), minor.parse()));
-    match numbers {
-        Some((Ok(major), Ok(minor))) => Ok((major, minor)),
-        _ => Err(LabError::Refused {
-            command: script,
-            message: String::from_utf8_lossy(&output.stderr).trim().to_string(),
-        }),
-    }
+/// Makes a device of this name in a namespace, whose frames this process reads and writes. It is there for as long as it is
+/// held.
+pub(crate) fn make_device(namespace: &HostNamespace, name: &str) -> Result<Tap, LabError> {
+    let failed = |e| LabError::system(format!("make the device {name} of /dev/net/tun"), e);
+    let made = namespace.run(|| Tap::new_named(Interface::new(name)?))?;
+    let mut device = made.map_err(failed)?;
+    device.set_nonblocking(true).map_err(failed)?;
+    Ok(device)
 }
 
 /// Relays frames until it is stopped, or a device is gone.
@@ -143,7 +132,7 @@ fn relay(devices: &RelayDevices, stop: &OwnedFd, delay: Duration) {
 }
 
 /// Reads the frames that a device has, up to a limit.
-fn turn(device: &OwnedFd, frame: &mut [u8], mut each: impl FnMut(&[u8])) -> Result<(), Errno> {
+fn turn(device: impl AsFd + Copy, frame: &mut [u8], mut each: impl FnMut(&[u8])) -> Result<(), Errno> {
     for _ in 0..FRAMES_PER_TURN {
         match rustix::io::read(device, &mut *frame) {
             Ok(length) => each(&frame[..length]),

@@ -2,15 +2,16 @@
 //!
 //! Each host is a namespace with the device `eth`. One more namespace is the switch or router; its device
 //! `port<n>` is the other end of host n's link. If links delay, the frames of a host pass a relay of this process
-//! on their way from `eth` to the port, between two macvtap devices:
+//! on their way from `eth` to the port, which are TAP devices then:
 //!
 //! ```text
-//! without delay:   host n: eth ---- port<n> : switch
-//! with delay:      host n: eth ---- cable<n> = ctap<n>  relay  stap<n> = splice<n> ---- port<n> : switch
+//! without delay:   host n: eth --------- port<n> : switch     a pair of `veth`
+//! with delay:      host n: eth   relay   port<n> : switch     two of /dev/net/tun
 //! ```
 
 use crate::namespace::HostNamespace;
 use crate::programs::{batch, run};
+use crate::relay::RelayDevices;
 use crate::{LabError, LinkSettings};
 use std::net::Ipv4Addr;
 
@@ -52,21 +53,39 @@ impl LabTopology {
         Ipv4Addr::new(10, 99, host as u8 + 1, 254)
     }
 
-    /// Builds all namespaces and devices. Frames pass at once where they need no relay.
+    /// Builds all namespaces and devices. Frames pass at once where they need no relay; else the devices of each host's
+    /// relay are given.
     ///
     /// # Errors
     /// When the kernel or the program `ip` refuses one of them; some may exist then.
-    pub(crate) fn build(self, names: &LabNames, relayed: bool) -> Result<(), LabError> {
+    pub(crate) fn build(
+        self,
+        names: &LabNames,
+        relayed: bool,
+    ) -> Result<Vec<RelayDevices>, LabError> {
         for name in names.all() {
             run("ip", &["netns", "add", &name])?;
             let namespace = HostNamespace::open(&name)?;
             namespace.run(|| self.set_kernel(name == names.switch))??;
         }
+        let mut devices = Vec::new();
+        if relayed {
+            let switch = HostNamespace::open(&names.switch)?;
+            for (host, name) in names.hosts.iter().enumerate() {
+                let port = format!("port{host}");
+                devices.push(RelayDevices::make(&HostNamespace::open(name)?, (&switch, &port))?);
+            }
+        }
         batch("ip", &names.switch, &self.switch_lines(names, relayed))?;
         for (host, name) in names.hosts.iter().enumerate() {
-            batch("ip", name, &self.host_lines(host, names.hosts.len()))?;
+            let mut lines = Vec::new();
+            if relayed {
+                lines.push(tap_line("eth", &host_mac(host)));
+            }
+            lines.extend(self.host_lines(host, names.hosts.len()));
+            batch("ip", name, &lines)?;
         }
-        Ok(())
+        Ok(devices)
     }
 
     /// Settings of the kernel for the namespace of the calling thread.
@@ -100,19 +119,15 @@ impl LabTopology {
             lines.push("link set switch up".to_string());
         }
         for (host, name) in names.hosts.iter().enumerate() {
-            let end = format!("name eth address {} netns {name}", host_mac(host));
-            let mac = port_mac(host);
-            if relayed {
-                lines.push(format!("link add cable{host} type veth peer {end}"));
-                lines.push(format!(
-                    "link add port{host} address {mac} type veth peer name splice{host}"
-                ));
-                lines.extend(tap_lines(&format!("cable{host}"), &format!("ctap{host}")));
-                lines.extend(tap_lines(&format!("splice{host}"), &format!("stap{host}")));
-            } else {
-                lines.push(format!("link add port{host} address {mac} type veth peer {end}"));
-                lines.push(unsegmented(&format!("port{host}")));
-            }
+            let (port, mac) = (format!("port{host}"), port_mac(host));
+            lines.push(match relayed {
+                true => tap_line(&port, &mac),
+                false => {
+                    let end = format!("name eth address {} netns {name}", host_mac(host));
+                    format!("link add {port} address {mac} type veth peer {end}")
+                }
+            });
+            lines.push(unsegmented(&port));
             lines.extend(self.port_lines(host));
         }
         lines
@@ -186,14 +201,9 @@ pub(crate) fn dropped_frames(shown: &str) -> u64 {
     counts.filter_map(|rest| rest.split([',', ')']).next()?.trim().parse::<u64>().ok()).sum()
 }
 
-/// A device through which the relay takes a device's frames. Promiscuous: else it would drop multicast.
-fn tap_lines(lower: &str, tap: &str) -> [String; 4] {
-    [
-        unsegmented(lower),
-        format!("link set {lower} up"),
-        format!("link add link {lower} name {tap} txqueuelen 10000 type macvtap mode passthru"),
-        format!("link set {tap} promisc on up"),
-    ]
+/// The address of a device of a relay, and how many frames wait until the relay's thread has a processor.
+fn tap_line(device: &str, mac: &str) -> String {
+    format!("link set {device} address {mac} txqueuelen 10000")
 }
 
 /// Has a device send frames of the size of the wire: the token bucket and the losses count frames, and would take
