@@ -10,7 +10,9 @@
 //! That is one message delay more than acknowledgements from all to all take, and the collector itself waits no longer. A
 //! protocol whose leader answers each cast has that leader for collector, so one acknowledgement is for both: casts of
 //! the collector are acknowledged as soon as the rate allows, those of others with the next cast of the collector, or
-//! after `ack`. While a single other member sends, it receives the acknowledgements, too, and waits no longer either.
+//! after `ack`. While a single other member sends, it receives the acknowledgements, too, and waits no longer either. One that
+//! is the only sender for `retry` also receives those of what the collector casts in answer. Others do not: where all
+//! members send, casts of one of them often come between two acknowledgements, and links carry no more than they must.
 //!
 //! # Work for a cast
 //! At most one acknowledgement of each member and one message of the collector for each of its casts: a number of packets in
@@ -44,14 +46,29 @@ pub(super) struct SingleAcks {
     answers: Time,
     /// The members that asked, a bit each.
     asked: u32,
-    /// The members other than the collector whose stable casts came since, a bit each.
+    /// The members other than the collector whose stable casts came since the collector's last one that was acknowledged, a
+    /// bit each: what the collector casts in answer to a single sender is acknowledged to that one, too.
     senders: u32,
+    /// Whether the casts of `senders` were acknowledged.
+    is_told: bool,
+    /// Whether a stable cast of the collector came that was not acknowledged.
+    of_collector: bool,
+    /// The member other than the collector that cast last, and since when no other one did.
+    last: Option<(Pid, Time)>,
 }
 
 impl SingleAcks {
     /// There is nothing to say.
-    pub(super) const NONE: Self =
-        Self { sends: PacedSends::NONE, to: 0, answers: Time::NEVER, asked: 0, senders: 0 };
+    pub(super) const NONE: Self = Self {
+        sends: PacedSends::NONE,
+        to: 0,
+        answers: Time::NEVER,
+        asked: 0,
+        senders: 0,
+        is_told: false,
+        of_collector: false,
+        last: None,
+    };
 
     /// When the next of them leaves; never if there is nothing to say.
     pub(super) fn at(&self) -> Time {
@@ -68,7 +85,34 @@ impl SingleAcks {
     pub(super) const fn along(&mut self) {
         self.sends.along();
         (self.to, self.senders) = (0, 0);
+        (self.is_told, self.of_collector) = (false, false);
         (self.answers, self.asked) = (Time::NEVER, 0);
+    }
+
+    /// They leave to the members that wait for them. The only sender for `retry` waits for that of the collector's answer, too.
+    fn leave(&mut self, now: Time, retry: Span) {
+        let (senders, is_answered) = (self.senders, self.of_collector);
+        self.along();
+        if !is_answered && self.last.is_some_and(|(_, since)| now.since(since) >= retry) {
+            (self.senders, self.is_told) = (senders, true);
+        }
+    }
+
+    /// A cast of this member was made, or a stable one of another member than the collector came.
+    pub(super) fn note_last(&mut self, now: Time, sender: Pid) {
+        if self.last.is_none_or(|(last, _)| last != sender) {
+            self.last = Some((sender, now));
+        }
+    }
+
+    /// A stable cast of a member other than the collector came.
+    fn note_sender(&mut self, now: Time, sender: Pid) {
+        self.note_last(now, sender);
+        // The ones before it have their acknowledgements, but for that of an answer of the collector that did not come yet.
+        if self.is_told {
+            (self.senders, self.is_told) = (0, false);
+        }
+        self.senders |= bit(sender);
     }
 
     /// The members to which they go. A single sender waits for them, too.
@@ -127,8 +171,9 @@ impl CastTransport {
         let is_collectors = group.collector() == Some(sender);
         single.to |= group.collector().map_or(0, bit);
         if grade == Grade::Stable && !is_collectors {
-            single.senders |= bit(sender);
+            single.note_sender(now, sender);
         }
+        single.of_collector |= grade == Grade::Stable && is_collectors;
         match grade == Grade::Stable && is_collectors && !continues {
             true => single.sends.soon(now, interval),
             false => single.sends.within(now, patience),
@@ -188,7 +233,7 @@ impl CastTransport {
         if single.sends.at() <= now {
             receivers |= single.receivers();
             single.sends.alone(now, interval);
-            single.along();
+            single.leave(now, group.settings.retry);
         }
         if group.phase == ViewPhase::Active {
             let is_named = |p: &Pid| receivers & bit(*p) != 0;

@@ -179,6 +179,7 @@ impl CastTransport {
     ) {
         let (view, sender) = (self.log.view, group.me());
         self.acks.note_grade(kept.grade);
+        self.acks.single.note_last(group.now, sender);
         // A datagram for each member, where one does not reach them all.
         let copies = if group.goes_to_group() { 1 } else { group.others().count() };
         self.budget.spent += kept.bytes.len() * copies;

@@ -76,6 +76,35 @@ fn one_member_gathers_acknowledgements_and_tells_all_what_all_have() {
 }
 
 #[test]
+fn a_late_answer_of_the_collector_is_acknowledged_to_the_only_sender_too() {
+    let mut group = gathering();
+    let retry = gathering_settings(0).retry.0 / 1_000_000;
+    // Answers of the collector on links that delay come when the sender's own casts were acknowledged long ago.
+    let mut answer = |sender: Option<u32>, expected: &[(u32, u32)]| {
+        if let Some(p) = sender {
+            let next = group.delivered[0].len() as u64 + 1;
+            group.submit(p, next);
+            group.watch(retry);
+        }
+        let next = group.delivered[0].len() as u64 + 1;
+        group.submit(0, next);
+        let seen = group.watch(2);
+        let acks = seen.iter().filter(|(.., said)| *said == "ack");
+        let acks: Vec<(u32, u32)> = acks.map(|&(from, to, _)| (from, to)).collect();
+        assert_eq!(acks, expected, "{sender:?}: {seen:?}");
+    };
+    let (to_collector, to_both) = ([(1, 0), (2, 0)], [(1, 0), (2, 0), (2, 1)]);
+    answer(Some(1), &to_collector);
+    // No other one sent for so long.
+    answer(Some(1), &to_both);
+    answer(None, &to_collector);
+    // Another one sends.
+    answer(Some(2), &to_collector);
+    answer(Some(1), &to_collector);
+    answer(Some(1), &to_both);
+}
+
+#[test]
 fn a_sender_asks_which_casts_are_there_before_it_repeats_any() {
     let mut group = gathering();
     group.submit(1, 1);
