@@ -19,7 +19,7 @@ const PORT_PS_PER_BYTE: u64 = 8_000;
 /// With these each packet takes so much longer that 942 Mbit/s are left.
 const HEAD_BYTES: u64 = 90;
 /// From one port to another.
-const LATENCY: Span = Span::micros(30);
+pub(crate) const LATENCY: Span = Span::micros(30);
 /// How long a process is busy with one input: a packet, most often.
 const STEP: Span = Span::micros(2);
 /// Bytes in front of a port of the switch, and in the buffer of a socket.

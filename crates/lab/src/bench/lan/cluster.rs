@@ -48,6 +48,11 @@ impl Lan {
         HostLab::missing_feature(&[LabFeature::Rates])
     }
 
+    /// Why this machine cannot have them with links that delay, if so.
+    pub fn missing_with_delays() -> Option<&'static str> {
+        HostLab::missing_feature(&[LabFeature::Rates, LabFeature::Delays])
+    }
+
     /// Builds so many hosts.
     ///
     /// # Errors

@@ -116,6 +116,7 @@ fn ask(
 #[cfg(test)]
 mod tests {
     use crate::bench::lan::{Lan, LanBursts, LanLinks};
+    use std::time::Duration;
 
     #[test]
     fn all_hosts_answer_and_a_message_takes_its_time_on_both_links() {
@@ -131,5 +132,20 @@ mod tests {
         // 10 kB besides two frames, at 50.3 Mbit/s.
         let (short, long) = (least(64), least(10_000));
         assert!(long > short && long > 1_100_000, "{short} and {long} ns");
+    }
+
+    #[test]
+    fn links_that_delay_pass_a_datagram_of_many_frames_to_all_hosts() {
+        let _limit = amcast_test_policy::time_limit();
+        let test = "links_that_delay_pass_a_datagram_of_many_frames_to_all_hosts";
+        if let Some(why) = Lan::missing_with_delays() {
+            return amcast_test_policy::skip(test, why);
+        }
+        let delay = Duration::from_millis(3);
+        let links = LanLinks { delay, ..LanLinks::near(LanBursts::Short) };
+        let lan = Lan::new(3, links).expect("this machine grants hosts");
+        // The message is delayed once, and each answer.
+        let least = lan.echo(3, 10_000, 10).expect("all answer").min;
+        assert!(least > 1_100_000 + 2 * delay.as_nanos() as u64, "{least} ns");
     }
 }
