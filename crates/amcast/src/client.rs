@@ -11,6 +11,12 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Answers nested deeper than this are not believed.
 const DEPTH_MAX: usize = 32;
 
+/// Nor are longer lines, in bytes: what is longer is sent with its length before it.
+const LINE_BYTES_MAX: u64 = 64 << 10;
+
+/// Nor longer values, in bytes: Redis has none.
+const VALUE_BYTES_MAX: u64 = 512 << 20;
+
 /// An answer of RESP2.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -56,6 +62,8 @@ impl fmt::Display for Answer {
 #[derive(Debug)]
 pub struct Connection {
     stream: BufReader<TcpStream>,
+    /// Whether each answer until now came whole. If not, the next bytes would belong to an earlier command.
+    is_whole: bool,
 }
 
 impl Connection {
@@ -64,10 +72,15 @@ impl Connection {
     /// # Errors
     /// When nobody listens there.
     pub fn open(at: &str) -> io::Result<Self> {
+        Self::with_patience(at, PATIENCE)
+    }
+
+    fn with_patience(at: &str, patience: Duration) -> io::Result<Self> {
         let stream = TcpStream::connect(at)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        Ok(Self { stream: BufReader::new(stream) })
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
+        Ok(Self { stream: BufReader::new(stream), is_whole: true })
     }
 
     /// Logs in with `password`, if there is one.
@@ -85,8 +98,20 @@ impl Connection {
     /// Sends a command and waits for its answer.
     ///
     /// # Errors
-    /// When the connection ends, or what comes is not RESP2.
+    /// When the connection ends, no answer comes for 20 s, or what comes is not RESP2. All later calls fail then, too: open another
+    /// connection.
     pub fn call(&mut self, words: &[&[u8]]) -> io::Result<Answer> {
+        if !self.is_whole {
+            let why = "an earlier answer did not come whole: open another connection";
+            return Err(io::Error::new(io::ErrorKind::NotConnected, why));
+        }
+        self.is_whole = false;
+        let answer = self.exchange(words)?;
+        self.is_whole = true;
+        Ok(answer)
+    }
+
+    fn exchange(&mut self, words: &[&[u8]]) -> io::Result<Answer> {
         let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
         for word in words {
             bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
@@ -99,10 +124,10 @@ impl Connection {
 
     fn answer(&mut self, depth: usize) -> io::Result<Answer> {
         let mut line = String::new();
-        self.stream.read_line(&mut line)?;
-        let line = line.trim_end_matches(['\r', '\n']);
+        (&mut self.stream).take(LINE_BYTES_MAX).read_line(&mut line)?;
+        let line = line.strip_suffix("\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
         let Some((kind, rest)) = line.split_at_checked(1) else {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "not RESP: an empty line"));
         };
         let wrong = || io::Error::new(io::ErrorKind::InvalidData, format!("not RESP: {line}"));
         let number = || rest.parse::<i64>().map_err(|_| wrong());
@@ -112,14 +137,18 @@ impl Connection {
             ":" => Ok(Answer::Number(number()?)),
             "$" | "*" if rest == "-1" => Ok(Answer::Null),
             "$" => {
-                let len = u64::try_from(number()?).map_err(|_| wrong())?;
+                let len = u64::try_from(number()?).ok().filter(|&len| len <= VALUE_BYTES_MAX);
+                let len = len.ok_or_else(wrong)?;
                 let mut bytes = Vec::new();
                 (&mut self.stream).take(len + 2).read_to_end(&mut bytes)?;
+                if bytes.len() as u64 != len + 2 || !bytes.ends_with(b"\r\n") {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
                 bytes.truncate(len as usize);
                 Ok(Answer::Bytes(bytes))
             }
             "*" if depth < DEPTH_MAX => {
-                let count = number()?;
+                let count = u64::try_from(number()?).map_err(|_| wrong())?;
                 (0..count)
                     .map(|_| self.answer(depth + 1))
                     .collect::<io::Result<_>>()
@@ -127,5 +156,59 @@ impl Connection {
             }
             _ => Err(wrong()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    /// A connection to a server that answers its commands so, one each, and then ends it.
+    fn answered(with: &[&'static [u8]], patience: Duration) -> Connection {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let at = listener.local_addr().expect("it listens").to_string();
+        let answers = with.to_vec();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("it connects");
+            for answer in answers {
+                let _ = stream.read(&mut [0; 1024]);
+                let _ = stream.write_all(answer);
+            }
+        });
+        Connection::with_patience(&at, patience).expect("somebody listens")
+    }
+
+    #[test]
+    fn an_answer_that_is_cut_off_is_an_error_and_not_a_shorter_answer() {
+        let _limit = amcast_test_policy::time_limit();
+        let cut: [&'static [u8]; 7] =
+            [b"$10\r\nabc", b"$3\r\nabc\r", b":12", b"+O", b"*2\r\n:1\r\n", b":12\n", b""];
+        for answer in cut {
+            let mut connection = answered(&[answer], PATIENCE);
+            let why = connection.call(&[b"GET", b"k"]).expect_err("it was cut off");
+            assert_eq!(why.kind(), io::ErrorKind::UnexpectedEof, "{}", answer.escape_ascii());
+            assert!(connection.call(&[b"PING"]).is_err(), "nor is the next one believed");
+        }
+        let wrong: [&'static [u8]; 5] =
+            [b"*-5\r\n", b"$-7\r\n", b"$9999999999999\r\n", b"?\r\n", b"\r\n"];
+        for answer in wrong {
+            let why = answered(&[answer], PATIENCE).call(&[b"GET", b"k"]).expect_err("it is wrong");
+            assert_eq!(why.kind(), io::ErrorKind::InvalidData, "{}", answer.escape_ascii());
+        }
+        let mut whole = answered(&[b"$3\r\nabc\r\n", b"*2\r\n:1\r\n$-1\r\n"], PATIENCE);
+        assert_eq!(whole.call(&[b"GET", b"k"]).expect("it is whole"), Answer::Bytes(b"abc".into()));
+        let pair = Answer::Array(vec![Answer::Number(1), Answer::Null]);
+        assert_eq!(whole.call(&[b"MGET", b"k", b"l"]).expect("it is whole"), pair);
+    }
+
+    #[test]
+    fn a_late_answer_is_not_taken_for_that_of_the_next_command() {
+        let _limit = amcast_test_policy::time_limit();
+        // The first answer comes with the second one.
+        let mut connection = answered(&[b"", b"+FIRST\r\n+SECOND\r\n"], Duration::from_millis(50));
+        assert!(connection.call(&[b"GET", b"k"]).is_err(), "it is late");
+        let next = connection.call(&[b"GET", b"l"]).expect_err("another answer would come");
+        assert_eq!(next.kind(), io::ErrorKind::NotConnected);
     }
 }
