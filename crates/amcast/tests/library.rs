@@ -1,10 +1,18 @@
 //! The library as programs of others use it.
 
+#[path = "../examples/bank/machine.rs"]
+#[allow(dead_code, reason = "a part of it is for the example alone")]
+mod machine;
+
+use amcast::core::{Gid, GroupSet, Outcome};
+use amcast::node::command_gateway::NoAnswer;
 use amcast::node::config::ClusterFile;
 use amcast::node::supervisor::NodeCommand;
-use amcast::replicate::{Cluster, StartError};
-use std::path::PathBuf;
+use amcast::replicate::{CallError, Cluster, Session, StartError};
+use machine::{BankOrder, account, shard_of};
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// An example, built beside this test.
 fn example(name: &str) -> PathBuf {
@@ -80,4 +88,87 @@ fn no_cluster_is_started_of_a_protocol_that_continues_in_every_component_of_a_pa
     let command = NodeCommand { program: example("bank"), args: Vec::new() };
     let refused = Cluster::start(&file, None, command).map(|_| ());
     assert!(matches!(refused, Err(StartError::Capability(_))), "{refused:?}");
+}
+
+/// A directory for this test alone.
+fn empty_dir(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("amcast-library-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).expect("there is room");
+    dir
+}
+
+fn bank_of(shards: usize, data: &Path) -> Cluster {
+    let file = ClusterFile { protocol: "tram".to_string(), shards, ..ClusterFile::default() };
+    let command = NodeCommand { program: example("bank"), args: Vec::new() };
+    Cluster::start(&file, Some(data), command).expect("it starts")
+}
+
+/// The balances of two accounts.
+fn balances(session: &mut Session, accounts: [u32; 2]) -> Vec<i64> {
+    let order = BankOrder::Balances(accounts.to_vec());
+    let answer = session.read(both(accounts), &order.encode()).expect("the cluster serves");
+    let bytes = answer.chunks_exact(8).map(|b| b.try_into().expect("it has eight bytes"));
+    bytes.map(i64::from_le_bytes).collect()
+}
+
+fn both(accounts: [u32; 2]) -> GroupSet {
+    accounts.into_iter().map(shard_of).collect()
+}
+
+#[test]
+fn a_command_whose_outcome_is_unknown_is_sent_again_and_executed_once() {
+    let _limit = amcast_test_policy::time_limit();
+    let data = empty_dir("again");
+    let cluster = bank_of(2, &data);
+    let mut session = cluster.session();
+    let (from, to) = (account(Gid(0), 1), account(Gid(1), 1));
+    let before = balances(&mut session, [from, to]);
+    assert_eq!(session.again(), Err(CallError::Settled), "its outcome is known");
+    let signal = |name: &str| {
+        let pids = cluster.lives().into_iter().filter_map(|node| node.os_pid);
+        pids.for_each(|pid| {
+            let sent = Command::new("kill").args([name, &pid.to_string()]).status();
+            assert!(sent.expect("there is kill").success());
+        });
+    };
+    signal("-STOP");
+    let order = BankOrder::Transfer { from, to, amount: 5 };
+    let mut answer = session.call(both([from, to]), &order.encode());
+    signal("-CONT");
+    let why = answer.clone().expect_err("no node runs");
+    assert_eq!(why.outcome(), Outcome::Unknown, "{why}");
+    let begun = Instant::now();
+    while let Err(why) = &answer {
+        assert_eq!(why.outcome(), Outcome::Unknown, "{why}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{why}");
+        answer = session.again();
+    }
+    assert_eq!(session.again(), Err(CallError::Settled), "its outcome is known now");
+    let after = balances(&mut session, [from, to]);
+    assert_eq!(after, [before[0] - 5, before[1] + 5], "it was executed once");
+    drop(cluster);
+    std::fs::remove_dir(&data).expect("it is empty");
+}
+
+#[test]
+fn a_command_for_no_shard_is_refused_and_a_cluster_that_ends_leaves_nothing() {
+    let _limit = amcast_test_policy::time_limit();
+    let data = empty_dir("nothing-left");
+    let cluster = bank_of(2, &data);
+    let mut session = cluster.session();
+    let order = BankOrder::Change.encode();
+    for shards in [GroupSet::EMPTY, GroupSet::first(3)] {
+        let refused = session.call(shards, &order);
+        assert_eq!(refused, Err(CallError::NoAnswer(NoAnswer::NoShard(2))));
+    }
+    session.call(GroupSet::first(2), &order).expect("the client serves others all the same");
+    drop(cluster);
+    let begun = Instant::now();
+    let late = session.call(GroupSet::first(2), &order);
+    assert_eq!(late, Err(CallError::NoAnswer(NoAnswer::Closed)));
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    let left: Vec<_> = std::fs::read_dir(&data).expect("it is there").flatten().collect();
+    let names: Vec<_> = left.iter().map(|file| file.file_name()).collect();
+    assert!(names.is_empty(), "{names:?}");
+    std::fs::remove_dir(&data).expect("it is empty");
 }

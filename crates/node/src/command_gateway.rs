@@ -32,7 +32,7 @@ use crate::ingress::IngressInlet;
 use crate::reply_ring::Oversize;
 use crate::waiting_queue::WaitingQueue;
 use amcast_core::limits::GROUPS_MAX;
-use amcast_core::{Config, Entry, Gid, GroupSet, Outcome, ServiceAnswer, Span, Time};
+use amcast_core::{ClusterShape, Config, Entry, Gid, GroupSet, Outcome, ServiceAnswer, Span, Time};
 use amcast_memory::{Directory, Idle, Idler, Pause, shorten_turns};
 use amcast_smr::Envelope;
 use amcast_smr::application::WakeHandle;
@@ -112,6 +112,8 @@ pub enum NoAnswer {
     Busy,
     /// The command is larger than the protocol takes, in bytes.
     TooLarge(usize),
+    /// It is for no group, or for one that the cluster does not have; how many it has.
+    NoShard(usize),
     /// It is for several groups, and no ring of the cluster is for all of them.
     Several,
     /// There was no room for the command until its patience was over; it was never sent.
@@ -145,6 +147,7 @@ impl NoAnswer {
         match self {
             Self::Busy
             | Self::TooLarge(_)
+            | Self::NoShard(_)
             | Self::Several
             | Self::Unsent
             | Self::Refused
@@ -164,6 +167,9 @@ impl NoAnswer {
             // The caller counts only its own bytes, and names the limit on those.
             Self::TooLarge(most) => {
                 format!("the command is larger than the limit of {most} bytes of a message")
+            }
+            Self::NoShard(shards) => {
+                format!("the command names no shard, or one beyond the {shards} of this cluster")
             }
             Self::Several => {
                 "the command is for several shards, and no ring of this cluster is for all of them \
@@ -232,7 +238,8 @@ pub struct CommandGateway {
     reads_apart: bool,
     /// Which groups messages are ordered among, as of [`Entry::together`].
     together: Vec<GroupSet>,
-    thread: Option<JoinHandle<()>>,
+    cluster: ClusterShape,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// A transport, and what is to be known of it from outside of the loop.
@@ -319,10 +326,11 @@ impl CommandGateway {
             work.run(idle);
         };
         let thread = std::thread::Builder::new().name("gateway".to_string()).spawn(run);
-        let thread = Some(thread.map_err(GatewayError::Io)?);
+        let thread = Mutex::new(Some(thread.map_err(GatewayError::Io)?));
+        let cluster = *options.config.cluster();
         let together = options.entry.together(options.config);
         let reads_apart = options.entry.capabilities().read_index;
-        Ok(Self { shared, wake, place, life, payload_max, reads_apart, together, thread })
+        Ok(Self { shared, wake, place, life, payload_max, reads_apart, together, cluster, thread })
     }
 
     /// The number that it has among gateways that live: with shared memory, its client place.
@@ -347,7 +355,18 @@ impl CommandGateway {
 
     /// Whether its loop runs. If not, it had panicked, and nothing will be ordered any more.
     pub fn is_serving(&self) -> bool {
-        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Ends it: its client process has ended, and commands that are handed in later are refused.
+    pub fn stop(&self) {
+        self.shared.stop.store(true, Ordering::Release);
+        (self.wake)();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Err(_)) = thread.map(JoinHandle::join) {
+            tracing::error!("the gateway's loop had panicked");
+        }
     }
 
     /// Answers to commands that are handed in with tokens go to `sink`. Once, before any.
@@ -426,6 +445,9 @@ impl CommandGateway {
         if payload.len() > self.payload_max {
             return Err(NoAnswer::TooLarge(self.payload_max));
         }
+        if dst.is_empty() || !dst.within(self.cluster.all_groups()) {
+            return Err(NoAnswer::NoShard(self.cluster.groups()));
+        }
         if !self.together.iter().any(|&set| dst.within(set)) {
             return Err(NoAnswer::Several);
         }
@@ -451,11 +473,7 @@ impl CommandGateway {
 
 impl Drop for CommandGateway {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Release);
-        (self.wake)();
-        if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
-            tracing::error!("the gateway's loop had panicked");
-        }
+        self.stop();
     }
 }
 

@@ -39,6 +39,7 @@ use amcast_smr::{
 use member_loop::{MemberLoop, MemberParts, MemberRequest};
 use std::fmt;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -271,6 +272,9 @@ impl<S: StateMachine> ComponentMember<S> {
 
     /// Looks at the state of this member, as far as it has executed commands; none if the member has stopped. The member does
     /// nothing else meanwhile.
+    ///
+    /// # Panics
+    /// If `look` does; the member continues.
     pub fn look<T: Send + 'static>(
         &self,
         look: impl FnOnce(&S::Shard) -> T + Send + 'static,
@@ -300,11 +304,18 @@ impl<S: StateMachine> ComponentMember<S> {
         ask: impl FnOnce(&ReconcilingReplica<S>) -> T + Send + 'static,
     ) -> Option<T> {
         let (answer, answered) = sync_channel(1);
-        let look = move |replica: &ReconcilingReplica<S>| drop(answer.send(ask(replica)));
+        // What a caller does wrong must not end the member, nor lose what it has acknowledged alone.
+        let look = move |replica: &ReconcilingReplica<S>| {
+            let asked = catch_unwind(AssertUnwindSafe(|| ask(replica)));
+            drop(answer.send(asked));
+        };
         // A look waits for its turn: it is no command that may be refused.
         self.requests.send(MemberRequest::Look(Box::new(look))).ok()?;
         (self.wake)();
-        answered.recv().ok()
+        match answered.recv().ok()? {
+            Ok(answer) => Some(answer),
+            Err(panic) => resume_unwind(panic),
+        }
     }
 }
 

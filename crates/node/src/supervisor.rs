@@ -62,9 +62,14 @@ pub fn obey(stop: &Arc<AtomicBool>, mut close: impl FnMut() + Send + 'static) ->
     let stop = Arc::clone(stop);
     let listen = move || {
         let mut line = [0; 64];
-        // A read returns nothing when the other end is closed.
-        while matches!(io::stdin().read(&mut line), Ok(1..)) {
-            close();
+        loop {
+            match io::stdin().read(&mut line) {
+                Ok(1..) => close(),
+                // A signal of the program's own came in between.
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                // A read returns nothing when the other end is closed.
+                Ok(0) | Err(_) => break,
+            }
         }
         stop.store(true, Ordering::Relaxed);
         thread::sleep(ORPHAN_PATIENCE);

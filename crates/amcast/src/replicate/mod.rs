@@ -38,11 +38,12 @@ use amcast_node::cluster_dir::{
 use amcast_node::command_gateway::GatewayError;
 use amcast_node::config::{ClusterFile, FileError};
 use amcast_node::node::NodeError;
-use amcast_node::service::ClusterWatch;
+use amcast_node::service::{ClusterWatch, without_majority};
 use amcast_node::supervisor::{NodeCommand, NodeProcess, Supervisor};
 use amcast_protocols::catalog;
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a cluster may take until every node is ready.
@@ -113,9 +114,8 @@ fn entry(name: &str) -> Result<&'static dyn Entry, StartError> {
 
 /// A cluster that this process supervises. Dropping it stops every node.
 pub struct Cluster {
-    // Fields are dropped in this order: the client, then the servers, then the directory of both.
     client: Client,
-    watch: ClusterWatch,
+    watch: Arc<ClusterWatch>,
     nodes: Option<Supervisor>,
     ground: Transport,
     own: Option<SupervisedDir>,
@@ -161,7 +161,10 @@ impl Cluster {
         let cluster = *config.cluster();
         let watch = ClusterWatch::begin(dir.clone(), "client".to_string(), &file, cluster)
             .map_err(StartError::Io)?;
+        let watch = Arc::new(watch);
         let client = Client::join(&dir)?;
+        let asked = Arc::clone(&watch);
+        client.watch(move || without_majority(asked.cluster(), &asked.nodes()));
         let it = Self { client, watch, nodes: Some(nodes), ground, own: Some(own) };
         it.wait()?;
         Ok(it)
@@ -207,6 +210,8 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
+        // First of all, also if sessions outlive the cluster: their client's place is in the directory.
+        self.client.stop();
         drop(self.nodes.take());
         let Some(own) = self.own.take() else { return };
         if let Err(e) = own.remove(&self.ground, false) {

@@ -51,7 +51,22 @@ impl Client {
     pub fn session(&self) -> Session {
         let lent = LentNumber::of(&self.numbers);
         let (gateway, clock) = (Arc::clone(&self.gateway), Arc::clone(&self.clock));
-        Session { gateway, clock, lent, scratch: Vec::new() }
+        Session { gateway, clock, lent, unsettled: None, scratch: Vec::new() }
+    }
+
+    /// Whether it can send commands. If not, join again: it was stopped, or has failed.
+    pub fn is_serving(&self) -> bool {
+        self.gateway.is_serving()
+    }
+
+    /// Asks `down` from now on which shards have lost their majority of replicas: commands to them fail at once.
+    pub(super) fn watch(&self, down: impl Fn() -> GroupSet + Send + 'static) {
+        self.gateway.watch(Box::new(down));
+    }
+
+    /// Takes no more commands, also of sessions that outlive it, and gives its client place back.
+    pub(super) fn stop(&self) {
+        self.gateway.stop();
     }
 }
 
@@ -98,10 +113,14 @@ const CLOCK_TRIES: u32 = 3;
 
 /// Commands in a row, each sent when the one before it was answered. Several threads take a session
 /// each.
+///
+/// Where a command's outcome is unknown, [`Session::again`] sends it once more, and it is executed once all the same.
 pub struct Session {
     gateway: Arc<CommandGateway>,
     clock: Arc<GatewayClock>,
     lent: LentNumber,
+    /// The destinations of the last command, whose message is in `scratch`, if its outcome is not known.
+    unsettled: Option<GroupSet>,
     scratch: Vec<u8>,
 }
 
@@ -115,6 +134,10 @@ pub enum CallError {
     Refused(Refusal),
     /// The service itself refused it: [`StateMachine::apply`](amcast_smr::StateMachine::apply) said that it was not executed.
     Declined(Vec<u8>),
+    /// The command was not sent again; an earlier sending may have taken effect, or may yet.
+    Unrepeated(NoAnswer),
+    /// There is no command to send again: the outcome of the last one is known.
+    Settled,
 }
 
 impl CallError {
@@ -123,7 +146,16 @@ impl CallError {
         match self {
             Self::NoAnswer(why) => why.outcome(),
             Self::Refused(why) => why.outcome(),
-            Self::Declined(_) => Outcome::NotExecuted,
+            Self::Unrepeated(_) => Outcome::Unknown,
+            Self::Declined(_) | Self::Settled => Outcome::NotExecuted,
+        }
+    }
+
+    /// Why a command that was sent before has no answer now.
+    fn again(why: NoAnswer) -> Self {
+        match why.outcome() {
+            Outcome::NotExecuted => Self::Unrepeated(why),
+            Outcome::Executed | Outcome::Unknown => Self::NoAnswer(why),
         }
     }
 }
@@ -133,6 +165,7 @@ impl fmt::Display for CallError {
         let why = match self {
             // It ends so already.
             Self::NoAnswer(why) => return why.fmt(f),
+            Self::Unrepeated(why) => &format!("it was not sent again, as {}", why.reason()),
             Self::Refused(Refusal::Window) => "too many commands are open",
             Self::Refused(Refusal::NoRoom | Refusal::Incomplete) => {
                 "a part of the command is missing"
@@ -147,6 +180,7 @@ impl fmt::Display for CallError {
                 "all replicas skip it by decision of those who run the cluster"
             }
             Self::Declined(_) => "the service refused it",
+            Self::Settled => "the outcome of the last command is known, so nothing was sent again",
         };
         write!(f, "{why}; {}", self.outcome().words())
     }
@@ -180,6 +214,31 @@ impl Session {
         self.send(shards, command, true)
     }
 
+    /// Sends the last command again, whose outcome is not known ([`Outcome::Unknown`]): if it was executed, this is its answer,
+    /// and if not, it is executed now. Replicas remember a command for ten minutes of ordered time at least; after that
+    /// they refuse it, and its outcome stays unknown.
+    ///
+    /// # Errors
+    /// As [`Session::call`]; [`CallError::Settled`] if there is no such command.
+    pub fn again(&mut self) -> Result<Vec<u8>, CallError> {
+        let shards = self.unsettled.ok_or(CallError::Settled)?;
+        // With the stamp of its first sending: a later one would hide that it may be forgotten.
+        let answer = self.gateway.call(shards, &self.scratch).map_err(CallError::again);
+        let answered = answer.and_then(|answer| taken(&answer));
+        self.settle(shards, answered)
+    }
+
+    /// Notes whether the outcome of the command in `scratch` is known.
+    fn settle(
+        &mut self,
+        shards: GroupSet,
+        answered: Result<Vec<u8>, CallError>,
+    ) -> Result<Vec<u8>, CallError> {
+        let is_unknown = answered.as_ref().is_err_and(|why| why.outcome() == Outcome::Unknown);
+        self.unsettled = is_unknown.then_some(shards);
+        answered
+    }
+
     fn send(
         &mut self,
         shards: GroupSet,
@@ -187,6 +246,19 @@ impl Session {
         read_only: bool,
     ) -> Result<Vec<u8>, CallError> {
         self.lent.request += 1;
+        let answered = self.send_new(shards, command, read_only);
+        if answered.is_ok() && !read_only {
+            self.clock.accepted();
+        }
+        self.settle(shards, answered)
+    }
+
+    fn send_new(
+        &mut self,
+        shards: GroupSet,
+        command: &[u8],
+        read_only: bool,
+    ) -> Result<Vec<u8>, CallError> {
         let mut tries = CLOCK_TRIES;
         loop {
             let envelope = Envelope {
@@ -279,6 +351,10 @@ mod tests {
             (CallError::NoAnswer(NoAnswer::Down(group)), Outcome::NotExecuted),
             (CallError::NoAnswer(NoAnswer::Cut(group)), Outcome::Unknown),
             (CallError::NoAnswer(NoAnswer::TimedOut), Outcome::Unknown),
+            (CallError::again(NoAnswer::Busy), Outcome::Unknown),
+            (CallError::again(NoAnswer::NoShard(3)), Outcome::Unknown),
+            (CallError::again(NoAnswer::TimedOut), Outcome::Unknown),
+            (CallError::Settled, Outcome::NotExecuted),
         ];
         for (error, outcome) in refused.into_iter().chain(others) {
             assert_eq!(error.outcome(), outcome, "{error}");

@@ -278,7 +278,7 @@ impl GatewaySink for ToClients {
 }
 
 /// The shards of which fewer replicas than a quorum work, as far as the nodes say so.
-fn without_majority(cluster: ClusterShape, nodes: &[Option<NodeStatus>]) -> GroupSet {
+pub fn without_majority(cluster: ClusterShape, nodes: &[Option<NodeStatus>]) -> GroupSet {
     let lost = |g: &amcast_core::Gid| {
         let replicas = nodes.iter().flatten().filter_map(|n| n.replicas.get(g.index()));
         replicas.filter(|r| r.fit).count() < cluster.quorum()
@@ -381,6 +381,7 @@ mod tests {
         let all = [
             NoAnswer::Busy,
             NoAnswer::TooLarge(1),
+            NoAnswer::NoShard(3),
             NoAnswer::Several,
             NoAnswer::Unsent,
             NoAnswer::Refused,

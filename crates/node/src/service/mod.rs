@@ -10,7 +10,7 @@ mod reads;
 mod store;
 mod watch;
 
-pub use backend::ClusterBackend;
+pub use backend::{ClusterBackend, without_majority};
 pub use calls::CallBook;
 pub use clock_pace::ClockPace;
 pub use digests::DigestPace;
