@@ -132,7 +132,11 @@ fn relay(devices: &RelayDevices, stop: &OwnedFd, delay: Duration) {
 }
 
 /// Reads the frames that a device has, up to a limit.
-fn turn(device: impl AsFd + Copy, frame: &mut [u8], mut each: impl FnMut(&[u8])) -> Result<(), Errno> {
+fn turn(
+    device: impl AsFd + Copy,
+    frame: &mut [u8],
+    mut each: impl FnMut(&[u8]),
+) -> Result<(), Errno> {
     for _ in 0..FRAMES_PER_TURN {
         match rustix::io::read(device, &mut *frame) {
             Ok(length) => each(&frame[..length]),

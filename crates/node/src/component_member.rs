@@ -304,7 +304,7 @@ impl<S: StateMachine> ComponentMember<S> {
         ask: impl FnOnce(&ReconcilingReplica<S>) -> T + Send + 'static,
     ) -> Option<T> {
         let (answer, answered) = sync_channel(1);
-        // What a caller does wrong must not end the member, nor lose what it has acknowledged alone.
+        // A caller's mistake must not end the member, nor lose what it has acknowledged alone.
         let look = move |replica: &ReconcilingReplica<S>| {
             let asked = catch_unwind(AssertUnwindSafe(|| ask(replica)));
             drop(answer.send(asked));

@@ -1,7 +1,7 @@
 //! The loop of a gateway.
 
 use super::*;
-use amcast_core::RawConfig;
+use amcast_core::{Outcome, RawConfig};
 
 fn open(sent_at: Time) -> SentJob {
     let (dst, payload) = (GroupSet::one(Gid(0)), Arc::default());
