@@ -116,6 +116,8 @@ impl RingMember {
             ElectionState::Passive | ElectionState::Coordinating => {}
             ElectionState::Following | ElectionState::AwaitingPhase2 => {}
             ElectionState::AwaitingCandidate(first) => self.remind_candidate(first, cx),
+            // It would give its turn up at once, and ask again without a pause.
+            ElectionState::PreVoting if cx.writes.hangs => {}
             ElectionState::PreVoting => self.run_pre_vote(cx),
         }
     }
@@ -397,7 +399,7 @@ mod tests {
             let (end, beat) = (self.now + span, self.process.config.heartbeat);
             let mut sent = Vec::new();
             while self.now < end {
-                self.now = self.now + beat;
+                self.now += beat;
                 self.count += 1;
                 for &(p, learned) in live {
                     let progress = PeerProgress { learned, ..PeerProgress::default() };
