@@ -222,10 +222,29 @@ impl Session {
     /// As [`Session::call`]; [`CallError::Settled`] if there is no such command.
     pub fn again(&mut self) -> Result<Vec<u8>, CallError> {
         let shards = self.unsettled.ok_or(CallError::Settled)?;
-        // With the stamp of its first sending: a later one would hide that it may be forgotten.
-        let answer = self.gateway.call(shards, &self.scratch).map_err(CallError::again);
-        let answered = answer.and_then(|answer| taken(&answer));
-        self.settle(shards, answered)
+        let mut tries = CLOCK_TRIES;
+        loop {
+            // With the stamp of its first sending: a later one would hide that it may be forgotten.
+            let answer = self.gateway.call(shards, &self.scratch).map_err(CallError::again);
+            tries -= 1;
+            match answer.and_then(|answer| taken(&answer)) {
+                // Replicas that had executed it would have said so. They refuse each copy with this stamp.
+                Err(CallError::Refused(Refusal::Ahead { now_ms })) if tries > 0 => {
+                    _ = self.clock.refused(now_ms);
+                    self.stamp_anew();
+                }
+                answered => return self.settle(shards, answered),
+            }
+        }
+    }
+
+    /// Gives the command in `scratch` the stamp of now.
+    fn stamp_anew(&mut self) {
+        let Some((envelope, body)) = Envelope::decode(&self.scratch) else { return };
+        let mut message = Vec::with_capacity(self.scratch.len());
+        Envelope { stamp: self.clock.now().stamp, ..envelope }.encode(&mut message);
+        message.extend_from_slice(body);
+        self.scratch = message;
     }
 
     /// Notes whether the outcome of the command in `scratch` is known.
