@@ -266,6 +266,9 @@ impl CommandGateway {
         if let Some(Err(_)) = thread.map(JoinHandle::join) {
             tracing::error!("the gateway's loop had panicked");
         }
+        // It may watch a cluster that is gone, and this gateway may be held for long.
+        let asked = self.shared.health.lock().unwrap_or_else(PoisonError::into_inner).forget();
+        drop(asked);
     }
 
     /// Answers to commands that are handed in with tokens go to `sink`. Once, before any.

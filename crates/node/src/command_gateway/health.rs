@@ -29,6 +29,11 @@ impl Health {
         self.ask = Some(ask);
     }
 
+    /// Nobody is asked any more. Gives the asking function, to be dropped where nothing is locked.
+    pub(super) fn forget(&mut self) -> Option<MissingMajorities> {
+        self.ask.take()
+    }
+
     /// The groups that have been without majority for longer than is waited for, and of which
     /// `is_stuck` says that commands to them have no answers; a replica that is not whole may still
     /// vote. A group that has its majority back is not among them from then on.
