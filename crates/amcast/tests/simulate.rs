@@ -160,9 +160,10 @@ impl ShowingRun {
     }
 }
 
-/// The run of the store that shows it.
-const fn run_of_store(mutant: ServiceMutant) -> ShowingRun {
-    match mutant {
+/// The run of the store that shows it; none where one in thousands does, and every change of what runs draw moves it: unit tests of
+/// the rule show it instead (`ClockPace::held`).
+const fn run_of_store(mutant: ServiceMutant) -> Option<ShowingRun> {
+    Some(match mutant {
         ServiceMutant::ForgetsSessions => ShowingRun::of("bb-urcast-urcast", 1),
         ServiceMutant::NewerCheckpoint => ShowingRun::of("multi-ring", 1),
         ServiceMutant::DropsInbox => ShowingRun::of("bb-urcast-urcast", 2),
@@ -172,12 +173,12 @@ const fn run_of_store(mutant: ServiceMutant) -> ShowingRun {
         ServiceMutant::LosesCommand => ShowingRun::of("bb-urcast-urcast", 1),
         ServiceMutant::UnfinishedCheckpoint => ShowingRun::of("multi-ring-async", 1),
         ServiceMutant::TrustsAnyClock => ShowingRun::of("bb-urcast-urcast", 1),
-        ServiceMutant::HandsInTooSoon => ShowingRun::of("multi-ring-memory", 2167),
+        ServiceMutant::HandsInTooSoon => return None,
         ServiceMutant::DiffersUnread => ShowingRun::of("bb-urcast-urcast", 3),
         ServiceMutant::LosesBatched => ShowingRun::of("bb-urcast-urcast", 1),
         ServiceMutant::CountsNoneOfBatch => ShowingRun::of("multi-ring-memory", 64),
         ServiceMutant::KeepsBudget => ShowingRun::of("bb-urcast-urcast", 21),
-    }
+    })
 }
 
 /// The run of the log that shows it; none where it is a mistake of the store.
@@ -236,7 +237,8 @@ fn is_found_by_its_judge<W: Workload + 'static>(
 fn each_mutant_of_the_store_is_found_by_the_judge_that_it_declares() {
     let _limit = amcast_test_policy::time_limit();
     for declared in ServiceMutant::ALL {
-        is_found_by_its_judge(declared, &run_of_store(declared.mutant), KvWorkload::new);
+        let Some(showing) = run_of_store(declared.mutant) else { continue };
+        is_found_by_its_judge(declared, &showing, KvWorkload::new);
     }
 }
 
