@@ -5,11 +5,12 @@
 mod machine;
 
 use amcast::core::{Gid, GroupSet, Outcome};
+use amcast::node::cluster_dir::{ClusterRegistry, SupervisedDir};
 use amcast::node::command_gateway::NoAnswer;
 use amcast::node::config::ClusterFile;
 use amcast::node::supervisor::NodeCommand;
-use amcast::replicate::{CallError, Cluster, Session, StartError};
-use machine::{BankOrder, account, shard_of};
+use amcast::replicate::{self, CallError, Cluster, Session, StartError};
+use machine::{Bank, BankOrder, account, shard_of};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -88,6 +89,43 @@ fn no_cluster_is_started_of_a_protocol_that_continues_in_every_component_of_a_pa
     let command = NodeCommand { program: example("bank"), args: Vec::new() };
     let refused = Cluster::start(&file, None, command).map(|_| ());
     assert!(matches!(refused, Err(StartError::Capability(_))), "{refused:?}");
+}
+
+#[test]
+fn a_node_of_a_file_that_no_supervisor_has_is_refused_and_so_is_one_that_lets_strangers_in() {
+    let _limit = amcast_test_policy::time_limit();
+    let data = empty_dir("by-hand");
+    let at = |host: &str| {
+        let places: String = (0..3)
+            .map(|n| {
+                format!("[nodes.n{n}]\naddress = \"{host}:740{n}\"\ncontrol = \"{host}:741{n}\"\n")
+            })
+            .collect();
+        format!("protocol = \"multi-ring\"\nid = 7\n{places}")
+    };
+    let path = data.join("cluster.toml");
+    let refused = || replicate::node::<Bank>(&path, "n0").expect_err("it is not started");
+    for host in ["127.0.0.1", "10.1.1.1"] {
+        std::fs::write(&path, at(host)).expect("there is room");
+        let why = refused();
+        assert!(matches!(why, StartError::Unsupervised(_)), "{why}");
+        assert!(why.to_string().contains("Cluster::start"), "{why}");
+    }
+    std::fs::remove_file(&path).expect("it is there");
+    let own =
+        SupervisedDir::create(Some(&data), &mut ClusterFile::default(), ClusterRegistry::usual());
+    let own = own.expect("the directory is empty");
+    std::fs::write(&path, at("10.1.1.1")).expect("there is room");
+    let why = refused();
+    assert!(matches!(why, StartError::Insecure(_)), "{why}");
+    assert!(why.to_string().contains("secret is missing"), "{why}");
+    // Another file beside that of the supervisor is not the one that it has.
+    let beside = data.join("mine.toml");
+    std::fs::write(&beside, at("127.0.0.1")).expect("there is room");
+    let why = replicate::node::<Bank>(&beside, "n0").expect_err("it is not started");
+    assert!(matches!(why, StartError::Unsupervised(_)), "{why}");
+    drop(own);
+    std::fs::remove_dir_all(&data).expect("it is there");
 }
 
 /// A directory for this test alone.

@@ -11,7 +11,8 @@
 //! The cluster's file names the protocol: one over shared memory, or one over the network, such as
 //! rings of Paxos, which keep a log, or, with one shard, uniform broadcasts. Where the protocol keeps a
 //! log and the cluster is given a directory, the next cluster in that directory continues with its
-//! data.
+//! data. All nodes of a [`Cluster`] run on its host: [`node()`] refuses to be one of nodes that are started by hand on
+//! several hosts, which `amcast node` is for.
 //!
 //! A state machine that reconciles ([`StateMachine::reconciler`](amcast_smr::StateMachine::reconciler)) runs in another way, too: each
 //! program has a [`member()`] of the group in itself, which serves it also while it hears no other one. See
@@ -42,7 +43,7 @@ use amcast_node::service::{ClusterWatch, without_majority};
 use amcast_node::supervisor::{NodeCommand, NodeProcess, Supervisor};
 use amcast_protocols::catalog;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -64,6 +65,10 @@ pub enum StartError {
     ClusterDir(ClusterDirError),
     /// No node has this name.
     Name(String),
+    /// No [`Cluster`] that lives has started the node whose cluster has this file.
+    Unsupervised(PathBuf),
+    /// The node would listen beyond its machine and let strangers in; the sentence says what is missing.
+    Insecure(String),
     /// The node.
     Node(NodeError),
     /// The client.
@@ -89,6 +94,14 @@ impl fmt::Display for StartError {
             Self::File(e) => e.fmt(f),
             Self::ClusterDir(e) => e.fmt(f),
             Self::Name(name) => write!(f, "no node is named {name:?}"),
+            Self::Unsupervised(file) => write!(
+                f,
+                "{}: no cluster runs that has this file, so this node was not started: `replicate::node` runs the \
+                 nodes that `Cluster::start` starts, with the file that it writes, and none that is started by hand \
+                 or on another host",
+                file.display()
+            ),
+            Self::Insecure(why) => f.write_str(why),
             Self::Node(e) => e.fmt(f),
             Self::Client(e) => e.fmt(f),
             Self::Io(e) => e.fmt(f),

@@ -16,8 +16,13 @@ use std::sync::atomic::AtomicBool;
 /// Runs the node `name` of the cluster whose file is `config`, until it gets SIGTERM or SIGINT or its
 /// standard input ends, as it does when the supervisor has ended.
 ///
+/// Both are what the supervisor ([`Cluster::start`](super::Cluster::start)) gave this program as its last two arguments. A
+/// node of a file that somebody wrote for nodes on several hosts is refused: it would not do what
+/// `amcast node` does to keep what is acknowledged there, such as to note by which disk the others know it.
+///
 /// # Errors
-/// When it cannot be started.
+/// When it cannot be started; when no supervisor runs that has this file ([`StartError::Unsupervised`]); when the file
+/// would let strangers in ([`StartError::Insecure`]).
 pub fn node<S: StateMachine>(config: &Path, name: &str) -> Result<(), StartError> {
     run_node::<S>(config, name, None)
 }
@@ -43,6 +48,11 @@ fn run_node<S: StateMachine>(
     let file = ClusterFile::read(config).map_err(StartError::File)?;
     let rank = node_rank(name).filter(|&rank| rank < file.replicas);
     let rank = rank.ok_or_else(|| StartError::Name(name.to_string()))?;
+    let dir = ClusterDir::of_file(config);
+    if dir.file_path() != config || !dir.is_supervised() {
+        return Err(StartError::Unsupervised(config.to_path_buf()));
+    }
+    file.check_strangers().map_err(StartError::Insecure)?;
     let entry = entry(&file.protocol)?;
     entry.require_service().map_err(StartError::Capability)?;
     if early.is_some() {
@@ -50,7 +60,6 @@ fn run_node<S: StateMachine>(
         required.map_err(StartError::Capability)?;
     }
     let checked = file.check(entry).map_err(StartError::Config)?;
-    let dir = ClusterDir::of_file(config);
     let ground = dir.ground(&file, (entry.about().medium, entry.about().params), &checked)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
