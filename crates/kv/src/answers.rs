@@ -80,7 +80,7 @@ impl SingleShard {
         let places = [ShardPosition { shard, position: self.position, now }];
         let id = MsgId { sender: Pid(0), seq: self.position };
         let dst = GroupSet::one(shard);
-        let at = ExecutionPoint { id, dst, places: &places, exact: dst };
+        let at = ExecutionPoint { id, dst, places: &places, exact: dst, read_only: false };
         let outcome = self.kv.apply(&at, &mut [&mut self.store], command, &mut answer);
         assert_words_tell(outcome, &answer);
         self.outcome = outcome;

@@ -368,7 +368,7 @@ impl ShardedMachine for Kv {
             map.refuse(echoed(command), answer);
             return Outcome::NotExecuted;
         }
-        let ExecutionPoint { id, dst, places, exact } = *at;
+        let ExecutionPoint { id, dst, places, exact, .. } = *at;
         let (chance, work) = (None, WorkBudget::all());
         let move_keys = self.move_keys;
         let mut context = Context { map, places, stores, dst, id, chance, work, move_keys };

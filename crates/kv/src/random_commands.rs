@@ -304,7 +304,7 @@ impl FuzzedShards {
         let mut answer = Vec::new();
         self.kv.access(&command, dst, &mut Default::default());
         self.kv.apply(
-            &ExecutionPoint { id, dst, places: &places, exact: dst },
+            &ExecutionPoint { id, dst, places: &places, exact: dst, read_only: false },
             &mut parts,
             &command,
             &mut answer,

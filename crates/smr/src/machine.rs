@@ -63,6 +63,9 @@ pub struct ExecutionPoint<'a> {
     /// room for all commands in front of it, and for what it does itself
     /// [before it decides](Growth::before_decision) whether there is room.
     pub exact: GroupSet,
+    /// Whether its gateway sent it as a [read](crate::Envelope::read_only): other replicas need not run it, so it must change
+    /// nothing.
+    pub read_only: bool,
 }
 
 /// How many bytes more each shard's items may take for a command.

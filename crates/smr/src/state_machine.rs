@@ -24,6 +24,11 @@ pub trait StateMachine: Default + Send + Sync + 'static {
     /// Says which keys `command` touches, in which of its shards, and whether it may change them.
     /// Commands that share none, or only such that neither changes, run in any order. False if it
     /// touches its shards as a whole.
+    ///
+    /// A command that may change a key is executed by every replica, and refused where a client sends it as a read
+    /// (`amcast::replicate::Session::read`), which one replica may execute alone. A command that changes its
+    /// shards as a whole is known by this, too, if it names any key with [`KeyUse::Writes`]; without one it is the
+    /// client that must not send it as a read.
     fn touches(
         &self,
         command: &[u8],
@@ -120,6 +125,26 @@ enum AnswerCode {
     NoRoom = 5,
     Incomplete = 6,
     Skipped = 7,
+    NotARead = 8,
+}
+
+/// Why a [`StateMachine`] did not run a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MachineRefusal {
+    /// The executor refused it.
+    Executor(Refusal),
+    /// It was sent as a read, and [`StateMachine::touches`] says that it may change something: nobody executed it.
+    NotARead,
+}
+
+impl MachineRefusal {
+    /// The command's outcome.
+    pub const fn outcome(self) -> Outcome {
+        match self {
+            Self::Executor(why) => why.outcome(),
+            Self::NotARead => Outcome::NotExecuted,
+        }
+    }
 }
 
 /// The refusal for bytes that are no answer.
@@ -129,7 +154,15 @@ const UNKNOWN: Refusal = Refusal::Forgotten { outcome: Outcome::Unknown };
 ///
 /// # Errors
 /// Why the command was not run.
-pub fn answered(bytes: &[u8]) -> Result<&[u8], Refusal> {
+pub fn answered(bytes: &[u8]) -> Result<&[u8], MachineRefusal> {
+    if bytes == [AnswerCode::NotARead as u8] {
+        return Err(MachineRefusal::NotARead);
+    }
+    unless_refused(bytes).map_err(MachineRefusal::Executor)
+}
+
+/// The answer of the machine itself, unless the executor refused the command.
+fn unless_refused(bytes: &[u8]) -> Result<&[u8], Refusal> {
     match bytes.split_first() {
         Some((&word, answer)) if word == AnswerCode::Answer as u8 => Ok(answer),
         Some((&word, now_ms)) if word == AnswerCode::Stale as u8 => {
@@ -173,6 +206,15 @@ struct Saved {
     given: Option<usize>,
 }
 
+impl<S: StateMachine> StateMachineAdapter<S> {
+    /// Whether the command names a key that it may change.
+    fn may_write(&self, command: &[u8], dst: GroupSet) -> bool {
+        let mut writes = false;
+        self.0.touches(command, dst, &mut |_, _, touch| writes |= touch == KeyUse::Writes);
+        writes
+    }
+}
+
 impl<S: StateMachine> ShardedMachine for StateMachineAdapter<S> {
     type Part = AdaptedShard<S::Shard>;
 
@@ -198,6 +240,11 @@ impl<S: StateMachine> ShardedMachine for StateMachineAdapter<S> {
         command: &[u8],
         answer: &mut Vec<u8>,
     ) -> Outcome {
+        // This replica alone may be the one that runs it.
+        if at.read_only && self.may_write(command, at.dst) {
+            answer.push(AnswerCode::NotARead as u8);
+            return Outcome::NotExecuted;
+        }
         let mut shards: Vec<_> = at
             .places
             .iter()
@@ -213,7 +260,7 @@ impl<S: StateMachine> ShardedMachine for StateMachineAdapter<S> {
     }
 
     fn outcome_of_kept(&self, kept: &[u8]) -> Outcome {
-        answered(kept).map_or_else(Refusal::outcome, |_| Outcome::Executed)
+        answered(kept).map_or_else(MachineRefusal::outcome, |_| Outcome::Executed)
     }
 
     fn refuse(&self, why: Refusal, _command: &[u8], answer: &mut Vec<u8>) {
@@ -285,10 +332,10 @@ impl<D: Shard> MachinePart for AdaptedShard<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Envelope, Executor, ExecutorState, Limits, Stamp};
+    use crate::{Envelope, Executor, ExecutorState, Limits, LocalRead, Stamp};
     use amcast_core::{MsgId, Pid};
 
-    /// A number for each shard; a command of bytes adds their sum to all its shards.
+    /// A number for each shard; a command of bytes adds their sum to all its shards, and one without any reads it.
     #[derive(Debug, Default)]
     struct Sums;
 
@@ -316,12 +363,14 @@ mod tests {
 
         fn touches(
             &self,
-            _: &[u8],
+            command: &[u8],
             shards: GroupSet,
             key: &mut dyn FnMut(Gid, &[u8], KeyUse),
         ) -> bool {
-            shards.iter().for_each(|g| key(g, b"sum", KeyUse::Writes));
-            true
+            let touch = if command.is_empty() { KeyUse::Reads } else { KeyUse::Writes };
+            shards.iter().for_each(|g| key(g, b"sum", touch));
+            // The sum is all that there is, unless the command says so.
+            command != WHOLE
         }
 
         fn apply(
@@ -344,17 +393,28 @@ mod tests {
         request: u64,
         command: &[u8],
     ) -> Vec<u8> {
-        let mut answer = Vec::new();
-        let envelope = Envelope {
-            session: 1,
-            request,
-            open_from: request,
-            stamp: Stamp { wall_ms: request, host_ms: request },
-            read_only: false,
-        };
+        send(executor, request, command, false)
+    }
+
+    /// The bytes of a command that goes to both shards.
+    fn payload(request: u64, command: &[u8], read_only: bool) -> Vec<u8> {
+        let stamp = Stamp { wall_ms: request, host_ms: request };
+        let envelope = Envelope { session: 1, request, open_from: request, stamp, read_only };
         let mut payload = Vec::new();
         envelope.encode(&mut payload);
         payload.extend_from_slice(command);
+        payload
+    }
+
+    /// Has both shards deliver a command; its answer, if this replica gives one.
+    fn send(
+        executor: &mut Executor<StateMachineAdapter<Sums>>,
+        request: u64,
+        command: &[u8],
+        read_only: bool,
+    ) -> Vec<u8> {
+        let mut answer = Vec::new();
+        let payload = payload(request, command, read_only);
         let (id, dst) = (MsgId { sender: Pid(9), seq: request }, GroupSet::first(2));
         for g in dst.iter() {
             let taken = executor.deliver(g, request, id, dst, &payload, &mut |a| {
@@ -409,6 +469,46 @@ mod tests {
         answer
     }
 
+    fn sums() -> Executor<StateMachineAdapter<Sums>> {
+        Executor::new(StateMachineAdapter::default(), 2, Limits::default())
+    }
+
+    /// Only the replica that is asked runs a read: a write that is sent as one would make it another one than the others.
+    #[test]
+    fn a_command_that_may_write_is_refused_as_a_read_wherever_it_is_executed() {
+        let (mut asked, mut other) = (sums(), sums());
+        asked.answer_only(std::sync::Arc::new(|_| true));
+        other.answer_only(std::sync::Arc::new(|_| false));
+        for executor in [&mut asked, &mut other] {
+            run(executor, 1, &[7]);
+        }
+        let sum = [7_u64.to_le_bytes(), 7_u64.to_le_bytes()].concat();
+        for (request, command) in [(2, &[5][..]), (3, WHOLE)] {
+            let answer = send(&mut asked, request, command, true);
+            assert_eq!(answered(&answer), Err(MachineRefusal::NotARead));
+            assert_eq!(send(&mut other, request, command, true), b"");
+        }
+        // Local reads, of one shard and of several.
+        let write = payload(4, &[5], true);
+        let mut answer = Vec::new();
+        let refused = LocalRead::Answered(Outcome::NotExecuted);
+        assert_eq!(asked.peek_one(Gid(0), 0, &write, &mut answer), refused);
+        assert_eq!(answered(&answer), Err(MachineRefusal::NotARead));
+        answer.clear();
+        assert_eq!(asked.peek(0, (GroupSet::first(2), &write), &[], &mut answer), refused);
+        assert_eq!(answered(&answer), Err(MachineRefusal::NotARead));
+        for (request, executor) in [(5, &mut asked), (6, &mut other)] {
+            executor.answer_only(std::sync::Arc::new(|_| true));
+            let read = send(executor, request, &[], true);
+            assert_eq!(
+                answered(&read),
+                Ok(&sum[..]),
+                "a read is answered, and nothing has changed"
+            );
+        }
+        assert_eq!(MachineRefusal::NotARead.outcome(), Outcome::NotExecuted);
+    }
+
     #[test]
     fn a_refusal_is_no_answer() {
         let timed = [Refusal::Stale { now_ms: 9 }, Refusal::Ahead { now_ms: 9 }];
@@ -424,9 +524,9 @@ mod tests {
         for why in timed.into_iter().chain(untimed) {
             let mut bytes = Vec::new();
             StateMachineAdapter::<Sums>::default().refuse(why, b"", &mut bytes);
-            assert_eq!(answered(&bytes), Err(why));
+            assert_eq!(answered(&bytes), Err(MachineRefusal::Executor(why)));
         }
         assert_eq!(answered(&[0]), Ok(&[][..]));
-        assert_eq!(answered(&[]), Err(UNKNOWN));
+        assert_eq!(answered(&[]), Err(MachineRefusal::Executor(UNKNOWN)));
     }
 }

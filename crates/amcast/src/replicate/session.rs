@@ -7,6 +7,7 @@ use amcast_node::cluster_dir::ClusterDir;
 use amcast_node::command_gateway::{CommandGateway, GatewayOptions, NoAnswer};
 use amcast_node::gateway::GatewayClock;
 use amcast_smr::machine::Refusal;
+use amcast_smr::state_machine::MachineRefusal;
 use amcast_smr::{Envelope, state_machine};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -134,6 +135,9 @@ pub enum CallError {
     Refused(Refusal),
     /// The service itself refused it: [`StateMachine::apply`](amcast_smr::StateMachine::apply) said that it was not executed.
     Declined(Vec<u8>),
+    /// The command came by [`Session::read`], and [`StateMachine::touches`](amcast_smr::StateMachine::touches) says that it may
+    /// change something: nobody executed it.
+    NotARead,
     /// The command was not sent again; an earlier sending may have taken effect, or may yet.
     Unrepeated(NoAnswer),
     /// There is no command to send again: the outcome of the last one is known.
@@ -147,7 +151,7 @@ impl CallError {
             Self::NoAnswer(why) => why.outcome(),
             Self::Refused(why) => why.outcome(),
             Self::Unrepeated(_) => Outcome::Unknown,
-            Self::Declined(_) | Self::Settled => Outcome::NotExecuted,
+            Self::Declined(_) | Self::NotARead | Self::Settled => Outcome::NotExecuted,
         }
     }
 
@@ -180,6 +184,10 @@ impl fmt::Display for CallError {
                 "all replicas skip it by decision of those who run the cluster"
             }
             Self::Declined(_) => "the service refused it",
+            Self::NotARead => {
+                "it was sent as a read, and may change something by what the service says of it: send it with \
+                 `Session::call`"
+            }
             Self::Settled => "the outcome of the last command is known, so nothing was sent again",
         };
         write!(f, "{why}; {}", self.outcome().words())
@@ -190,7 +198,11 @@ impl std::error::Error for CallError {}
 
 /// Takes a service's answer apart.
 fn taken(answer: &ServiceAnswer<'_>) -> Result<Vec<u8>, CallError> {
-    let bytes = state_machine::answered(&answer.bytes).map_err(CallError::Refused)?.to_vec();
+    let bytes = match state_machine::answered(&answer.bytes) {
+        Ok(bytes) => bytes.to_vec(),
+        Err(MachineRefusal::Executor(why)) => return Err(CallError::Refused(why)),
+        Err(MachineRefusal::NotARead) => return Err(CallError::NotARead),
+    };
     match answer.outcome {
         Outcome::NotExecuted => Err(CallError::Declined(bytes)),
         Outcome::Executed | Outcome::Unknown => Ok(bytes),
@@ -206,10 +218,12 @@ impl Session {
         self.send(shards, command, false)
     }
 
-    /// The same for a command that changes nothing, and may be executed twice.
+    /// The same for a command that changes nothing, and may be executed twice, and by one replica alone.
     ///
     /// # Errors
-    /// As [`Session::call`].
+    /// As [`Session::call`]; [`CallError::NotARead`] if the state machine says that it may change something, by
+    /// [`touches`](amcast_smr::StateMachine::touches). Of a command that changes its shards as a whole and names no key, this is
+    /// not known: sent as a read, it would change one replica alone.
     pub fn read(&mut self, shards: GroupSet, command: &[u8]) -> Result<Vec<u8>, CallError> {
         self.send(shards, command, true)
     }
@@ -374,6 +388,7 @@ mod tests {
             (CallError::again(NoAnswer::NoShard(3)), Outcome::Unknown),
             (CallError::again(NoAnswer::TimedOut), Outcome::Unknown),
             (CallError::Settled, Outcome::NotExecuted),
+            (CallError::NotARead, Outcome::NotExecuted),
         ];
         for (error, outcome) in refused.into_iter().chain(others) {
             assert_eq!(error.outcome(), outcome, "{error}");

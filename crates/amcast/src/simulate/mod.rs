@@ -41,6 +41,7 @@ use amcast_kv::{HashSeed, Kv, Partitions};
 use amcast_log::StoreAndLog;
 use amcast_log::{Logs, NODE_BYTES};
 use amcast_smr::machine::Refusal;
+use amcast_smr::state_machine::MachineRefusal;
 use amcast_smr::{ShardedMachine, StateMachine, StateMachineAdapter, state_machine};
 
 /// The configuration of a node of a simulated cluster.
@@ -196,7 +197,9 @@ impl AnswerMeaning {
     pub fn of_whole(answer: &ServiceAnswer<'_>, said: impl FnOnce(&[u8]) -> String) -> Self {
         let bytes = match state_machine::answered(&answer.bytes) {
             Ok(bytes) => bytes,
-            Err(Refusal::Stale { now_ms } | Refusal::Ahead { now_ms }) => {
+            Err(MachineRefusal::Executor(
+                Refusal::Stale { now_ms } | Refusal::Ahead { now_ms },
+            )) => {
                 return Self::Again { now_ms: Some(now_ms), call: None };
             }
             Err(why) if why.outcome() == Outcome::NotExecuted => {

@@ -363,6 +363,7 @@ fn a_replica_with_one_wrong_byte_is_found_within_one_cycle_and_stops_and_the_oth
                 dst: c.dst,
                 places: &places,
                 exact,
+                read_only: false,
             };
             let body = &c.payload[Envelope::BYTES..];
             Kv::new(SHARDS, 1).apply(&at, &mut [store], body, &mut Vec::new());

@@ -79,7 +79,8 @@ impl LocalReadRequest {
             return LocalRead::Never;
         }
         let dst = GroupSet::one(place.shard);
-        let at = ExecutionPoint { id, dst, places: &[place], exact: GroupSet::EMPTY };
+        let (places, exact) = (&[place], GroupSet::EMPTY);
+        let at = ExecutionPoint { id, dst, places, exact, read_only: true };
         LocalRead::Answered(machine.apply(&at, &mut [part], command, answer))
     }
 }
@@ -213,7 +214,8 @@ impl<M: ShardedMachine> Executor<M> {
             .filter(|(i, _)| dst.contains(Gid(*i as u8)))
             .map(|(_, side)| &mut side.part)
             .collect();
-        let at = ExecutionPoint { id, dst, places: &places, exact: GroupSet::EMPTY };
+        let exact = GroupSet::EMPTY;
+        let at = ExecutionPoint { id, dst, places: &places, exact, read_only: true };
         LocalRead::Answered(self.machine.apply(&at, &mut parts, command, answer))
     }
 

@@ -81,8 +81,9 @@ impl PendingLocalRead {
         let places: Vec<ShardPosition> = self.places.iter().copied().filter(is_seen).collect();
         let seen = sides.iter_mut().zip(&self.places).filter(|(_, place)| is_seen(place));
         let mut parts: Vec<&mut M::Part> = seen.map(|(side, _)| &mut side.part).collect();
-        let at =
-            ExecutionPoint { id: self.id, dst: self.dst, places: &places, exact: GroupSet::EMPTY };
+        let Self { id, dst, .. } = *self;
+        let exact = GroupSet::EMPTY;
+        let at = ExecutionPoint { id, dst, places: &places, exact, read_only: true };
         LocalRead::Answered(machine.apply(&at, &mut parts, &self.command, answer))
     }
 }
