@@ -9,7 +9,7 @@ use amcast::node::cluster_dir::{ClusterRegistry, SupervisedDir};
 use amcast::node::command_gateway::NoAnswer;
 use amcast::node::config::ClusterFile;
 use amcast::node::supervisor::NodeCommand;
-use amcast::replicate::{self, CallError, Cluster, Session, StartError};
+use amcast::replicate::{self, CallError, Cluster, NotServing, Session, StartError};
 use machine::{Bank, BankOrder, account, shard_of};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -136,9 +136,69 @@ fn empty_dir(name: &str) -> PathBuf {
 }
 
 fn bank_of(shards: usize, data: &Path) -> Cluster {
-    let file = ClusterFile { protocol: "tram".to_string(), shards, ..ClusterFile::default() };
+    bank_over("tram", shards, data)
+}
+
+fn bank_over(protocol: &str, shards: usize, data: &Path) -> Cluster {
+    let file = ClusterFile { protocol: protocol.to_string(), shards, ..ClusterFile::default() };
     let command = NodeCommand { program: example("bank"), args: Vec::new() };
     Cluster::start(&file, Some(data), command).expect("it starts")
+}
+
+/// Changes a byte in the middle of what is written in the first file of a log.
+fn damage(log: &Path) {
+    let path = log.join("00000000000000000000.segment");
+    let mut bytes = std::fs::read(&path).expect("there is a log");
+    let written: Vec<usize> = (0..bytes.len()).filter(|&i| bytes[i] != 0).collect();
+    bytes[written[written.len() / 2]] ^= 0xff;
+    std::fs::write(&path, bytes).expect("there is room");
+}
+
+#[test]
+fn a_cluster_goes_on_without_the_node_whose_log_is_damaged_and_names_it() {
+    let _limit = amcast_test_policy::time_limit();
+    let data = empty_dir("damaged");
+    let (from, to) = (account(Gid(0), 1), account(Gid(1), 1));
+    let order = BankOrder::Transfer { from, to, amount: 5 }.encode();
+    let cluster = bank_over("multi-ring", 2, &data);
+    let mut session = cluster.session();
+    let before = balances(&mut session, [from, to]);
+    for _ in 0..20 {
+        session.call(both([from, to]), &order).expect("the cluster serves");
+    }
+    drop(cluster);
+    damage(&data.join("n1.data/g1"));
+    let cluster = bank_over("multi-ring", 2, &data);
+    let begun = Instant::now();
+    loop {
+        let missing = cluster.missing();
+        assert_eq!(missing.iter().map(|node| &node.name[..]).collect::<Vec<_>>(), ["n1"]);
+        // One that was just started again answers for a moment.
+        if missing[0].why.contains("ended with exit code 1") {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{}", missing[0]);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(cluster.ready().is_err_and(|why| why.starts_with("n1 ")));
+    let mut session = cluster.session();
+    session.call(both([from, to]), &order).expect("a majority serves");
+    let after = balances(&mut session, [from, to]);
+    assert_eq!(after, [before[0] - 105, before[1] + 105], "nothing is lost");
+    drop(cluster);
+    std::fs::remove_dir_all(&data).expect("it is there");
+}
+
+#[test]
+fn a_new_cluster_whose_nodes_end_at_once_is_an_error_that_says_how_they_ended() {
+    let _limit = amcast_test_policy::time_limit();
+    let file = ClusterFile { protocol: "tram".to_string(), ..ClusterFile::default() };
+    let command = NodeCommand { program: "false".into(), args: Vec::new() };
+    let begun = Instant::now();
+    let why = Cluster::start(&file, None, command).err().expect("no node starts");
+    assert!(matches!(why, StartError::NotReady(NotServing::CannotStart(_))), "{why}");
+    assert!(why.to_string().contains("cannot be started: it ended with exit code 1"), "{why}");
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
 }
 
 /// The balances of two accounts.

@@ -28,6 +28,7 @@ mod session;
 pub use amcast_node::component_member::{
     ComponentMember, MemberCallError, MemberError, MemberStatus, PendingMemberAnswer,
 };
+pub use amcast_node::service::{LostShard, MissingNode, NotServing, START_PATIENCE};
 pub use member::{MemberOptions, member};
 pub use node::{node, node_with_early};
 pub use session::{CallError, Client, Session};
@@ -39,16 +40,14 @@ use amcast_node::cluster_dir::{
 use amcast_node::command_gateway::GatewayError;
 use amcast_node::config::{ClusterFile, FileError};
 use amcast_node::node::NodeError;
-use amcast_node::service::{ClusterWatch, without_majority};
+use amcast_node::service::{ClusterReadiness, ClusterWatch, missing_nodes, without_majority};
 use amcast_node::supervisor::{NodeCommand, NodeProcess, Supervisor};
 use amcast_protocols::catalog;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-/// How long a cluster may take until every node is ready.
-const START_PATIENCE: Duration = Duration::from_secs(60);
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// Why a cluster, a node or a client could not start.
 #[derive(Debug)]
@@ -75,8 +74,8 @@ pub enum StartError {
     Client(GatewayError),
     /// A process or thread cannot be started.
     Io(std::io::Error),
-    /// Not every node is ready in time; why the first is not.
-    NotReady(String),
+    /// The cluster does not serve in time, or nodes of it end whenever they are started.
+    NotReady(NotServing),
     /// A member of a group that continues in every component of a partition.
     Member(MemberError),
 }
@@ -106,9 +105,7 @@ impl fmt::Display for StartError {
             Self::Client(e) => e.fmt(f),
             Self::Io(e) => e.fmt(f),
             Self::Member(e) => e.fmt(f),
-            Self::NotReady(why) => {
-                write!(f, "the cluster is not ready after {START_PATIENCE:?}: {why}")
-            }
+            Self::NotReady(why) => why.fmt(f),
         }
     }
 }
@@ -136,24 +133,44 @@ pub struct Cluster {
 
 impl Cluster {
     /// Starts a cluster as `file` has it, in the directory `data` or one of its own, and waits until
-    /// every node is ready. Each node is `command`, with the path of the cluster's file and the
-    /// node's name as its last two arguments; it is to call [`node()`] with them.
+    /// it serves: until every node is ready, or a majority is and the others were given five seconds more. Each node is
+    /// `command`, with the path of the cluster's file and the node's name as its last two arguments; it is to call
+    /// [`node()`] with them.
+    ///
+    /// Where the cluster continues with data on disk and a node ends whenever it is started, since its data are damaged, say, the
+    /// others serve without it: [`Cluster::missing`] names it. In a new cluster such a node is an error at once.
     ///
     /// # Errors
-    /// When it cannot be started; nothing is left running then.
+    /// When it cannot be started, or does not serve within [`START_PATIENCE`]; nothing is left running then.
     pub fn start(
         file: &ClusterFile,
         data: Option<&Path>,
         command: NodeCommand,
     ) -> Result<Self, StartError> {
+        Self::start_within(file, data, command, START_PATIENCE)
+    }
+
+    /// As [`Cluster::start`], for a cluster that may take longer until it serves, or less long: reading a state of gigabytes
+    /// takes minutes.
+    ///
+    /// # Errors
+    /// As [`Cluster::start`], after `patience`.
+    pub fn start_within(
+        file: &ClusterFile,
+        data: Option<&Path>,
+        command: NodeCommand,
+        patience: Duration,
+    ) -> Result<Self, StartError> {
         let entry = entry(&file.protocol)?;
         entry.require_service().map_err(StartError::Capability)?;
         let mut file = file.clone();
+        let mut goes_on = false;
         if let Some(data) = data
             && let Some(kept) = ClusterDir::kept(data)?
         {
             let another = |why| ClusterDirError::Another(data.to_path_buf(), why);
             file.go_on_from(&kept).map_err(another)?;
+            goes_on = true;
         }
         file.settle(entry, data.is_some()).map_err(StartError::Io)?;
         let config = file.check(entry).map_err(StartError::Config)?;
@@ -179,21 +196,18 @@ impl Cluster {
         let asked = Arc::clone(&watch);
         client.watch(move || without_majority(asked.cluster(), &asked.nodes()));
         let it = Self { client, watch, nodes: Some(nodes), ground, own: Some(own) };
-        it.wait()?;
+        it.wait(goes_on, patience)?;
         Ok(it)
     }
 
-    fn wait(&self) -> Result<(), StartError> {
-        let begun = Instant::now();
-        loop {
-            match self.watch.all_ready() {
-                Ok(()) => return Ok(()),
-                Err(why) if begun.elapsed() > START_PATIENCE => {
-                    return Err(StartError::NotReady(why));
-                }
-                Err(_) => std::thread::sleep(Duration::from_millis(2)),
-            }
-        }
+    fn wait(&self, goes_on: bool, patience: Duration) -> Result<(), StartError> {
+        let nodes = self.nodes.as_ref().expect("they are there until it is dropped");
+        // What a command of the service is, only the service knows.
+        let probe = || Ok(());
+        let (dir, watch) = (self.dir(), &self.watch);
+        let readiness = ClusterReadiness { dir, watch, nodes, probe: &probe, goes_on, patience };
+        let waited = readiness.wait(&AtomicBool::new(false));
+        waited.map(drop).map_err(StartError::NotReady)
     }
 
     /// A session of its own: commands in a row.
@@ -213,6 +227,17 @@ impl Cluster {
     /// The first reason, for people.
     pub fn ready(&self) -> Result<(), String> {
         self.watch.all_ready()
+    }
+
+    /// The nodes that are not ready now, and why: how the last process of each ended, if it does not answer.
+    pub fn missing(&self) -> Vec<MissingNode> {
+        missing_nodes(self.dir(), &self.watch, &self.lives())
+    }
+
+    /// The shards that have lost their majority for good, where the protocol keeps nothing on disk: stop such a cluster, and
+    /// start it anew.
+    pub fn lost(&self) -> Vec<LostShard> {
+        self.watch.lost()
     }
 
     /// Its directory, for [`Client::join`] and `amcast status --data`.

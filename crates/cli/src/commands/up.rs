@@ -1,8 +1,8 @@
 //! `amcast up`: a cluster on this machine.
 
-mod ready;
+mod probe;
 
-use self::ready::Readiness;
+use self::probe::ServingProbe;
 use super::end_signals::end_flag;
 use super::listening::{Addresses, OpenPorts, address, ports_before};
 use super::terminal_text::warn;
@@ -25,7 +25,9 @@ use amcast_node::config::{
 use amcast_node::gateway::log::GrowthSource;
 use amcast_node::history::{self, HistoryRecorder, LIMIT_BYTES};
 use amcast_node::secret::random_word;
-use amcast_node::service::{ClusterWatch, LostShard, first_partitions};
+use amcast_node::service::{
+    ClusterReadiness, ClusterWatch, LostShard, NotServing, START_PATIENCE, first_partitions,
+};
 use amcast_node::supervisor::{NodeCommand, NodeProcess, OnNodeChange, Supervisor};
 use amcast_node::system::refuses_file;
 use amcast_protocols::multiring;
@@ -502,16 +504,20 @@ impl UpPlan<'_> {
         };
         let hears = GrowthSource::Others(Arc::new(gateways));
         let listening = OpenPorts::begin(ports, &gateway, &watch, file, (None, hears))?;
-        let readiness = Readiness {
-            dir: &dir,
-            watch: &watch,
-            nodes: &nodes,
+        let probe = ServingProbe {
             door: listening.redis(),
             password: file.password.as_deref(),
             together: orders_all(entry(&file.protocol)?, config),
-            goes_on: self.goes_on,
         };
-        let mut late = readiness.wait(stop)?;
+        let readiness = ClusterReadiness {
+            dir: &dir,
+            watch: &watch,
+            nodes: &nodes,
+            probe: &|| probe.run(),
+            goes_on: self.goes_on,
+            patience: START_PATIENCE,
+        };
+        let mut late = readiness.wait(stop).map_err(does_not_serve)?;
         if late.is_some() {
             // Its probe was a command, too.
             watch.begin_workload();
@@ -552,6 +558,12 @@ impl UpPlan<'_> {
         args.extend(["--config".into(), dir.file_path().into_os_string(), "--name".into()]);
         Ok(NodeCommand { program, args })
     }
+}
+
+/// Why the cluster does not serve. Lines of its nodes and of their supervisor are there already.
+fn does_not_serve(why: NotServing) -> Failure {
+    let see = if matches!(why, NotServing::CannotStart(_)) { "; see above" } else { "" };
+    Failure::Failed(format!("{why}{see}"))
 }
 
 /// Says which shards have lost their state, each once: their nodes are started again and again, and
