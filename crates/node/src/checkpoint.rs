@@ -44,7 +44,7 @@ use crate::peer_registry::disk_number;
 use crate::priority;
 use crate::replica_log::LogVolume;
 use amcast_core::{Gid, Span, Time};
-use amcast_smr::application::{Application, WakeHandle};
+use amcast_smr::application::{Application, StateReadError, WakeHandle};
 use amcast_storage::{CheckpointReader, Limit, SaveProgress, StorageError};
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -128,12 +128,13 @@ pub(crate) struct OpenedCheckpoints<S> {
 
 impl Checkpoints {
     /// Opens the checkpoints of node `rank` of so many, and gives the newest state that is there. If
-    /// it cannot be read there is none, and an error in the log: what led to it is in the logs of the
+    /// it is damaged there is none, and an error in the log: what led to it is in the logs of the
     /// processes, or with other nodes. At most `per_second` bytes of states are written in a second, at first; none for
     /// any number. `wake` is called when there is something to [`poll`](Self::poll).
     ///
     /// # Errors
-    /// When the directory cannot be used; the error says what to do.
+    /// When the directory cannot be used, or the newest state is whole and this program does not read it: the others may
+    /// run the program that does, or nobody can give a state. The error says what to do.
     pub(crate) fn open<A: Application>(
         keeping: &LogLocation,
         (rank, nodes): (usize, usize),
@@ -156,14 +157,7 @@ impl Checkpoints {
             }
             let newest = found.newest.as_ref().map_or(0, CheckpointReader::position);
             let haste = found.unfinished_at.map(|at| newest + at.saturating_sub(newest) / 2);
-            let (restored, last_bytes) = match found.newest.map(|saved| read::<A>(saved, groups)) {
-                Some(Ok((restored, bytes))) => (Some(restored), bytes),
-                Some(Err(e)) => {
-                    tracing::error!("{}: the state cannot be read: {e}", path.display());
-                    (None, 0)
-                }
-                None => (None, 0),
-            };
+            let (restored, last_bytes) = restored::<A>(found.newest, groups, path)?;
             Ok(FoundCheckpoints { disk, restored, last_bytes, unfinished: found.unfinished, haste })
         })?;
         if unfinished {
@@ -564,23 +558,45 @@ impl SaveSchedule {
     }
 }
 
+/// The newest state of the directory `path`, if there is one that is not damaged, and how many bytes it has.
+///
+/// # Errors
+/// When it is whole, and this program does not read it.
+fn restored<A: Application>(
+    newest: Option<CheckpointReader>,
+    groups: usize,
+    path: PathBuf,
+) -> Result<(Option<Restored<A::State>>, u64), StorageError> {
+    match newest.map(|saved| read::<A>(saved, groups)) {
+        Some(Ok((restored, bytes))) => Ok((Some(restored), bytes)),
+        Some(Err(StateReadError::Rejected(why))) => {
+            Err(StorageError::UnreadCheckpoint { path, why })
+        }
+        Some(Err(StateReadError::Damaged(e))) => {
+            tracing::error!("{}: the state cannot be read: {e}", path.display());
+            Ok((None, 0))
+        }
+        None => Ok((None, 0)),
+    }
+}
+
 /// Reads a state as it was given, and how many bytes it has. Its position must be that of the
 /// checkpoint: with another one the log would be read from a wrong place, and commands lost or
 /// executed twice.
 fn read<A: Application>(
     saved: CheckpointReader,
     groups: usize,
-) -> io::Result<(Restored<A::State>, u64)> {
+) -> Result<(Restored<A::State>, u64), StateReadError> {
     let position = saved.position();
     let mut from = RestoredPieces { saved, rest: Vec::new(), at: 0, bytes: 0 };
     let mut length = [0; 8];
     from.read_exact(&mut length)?;
     let mut history = Vec::new();
     (&mut from).take(u64::from_le_bytes(length)).read_to_end(&mut history)?;
-    let state = A::read(groups, &mut from).map_err(io::Error::other)?;
+    let state = A::read(groups, &mut from)?;
     let at = (0..groups).map(|g| A::state_delivered(&state, Gid(g as u8))).sum::<u64>();
     if at != position {
-        return Err(io::Error::other(format!(
+        return Err(StateReadError::Damaged(format!(
             "the checkpoint names position {position}, and its state is at {at}"
         )));
     }

@@ -637,7 +637,9 @@ impl<A: Application> Node<A> {
         if self.host.recovery.is_unfit() {
             self.replicas.unfit(now, &mut self.host);
         }
-        if let Some(wanted) = self.host.recovery.wants() {
+        if self.host.may_fetch(now)
+            && let Some(wanted) = self.host.recovery.wants()
+        {
             self.fetch(wanted);
         }
         self.host.take_over();
@@ -726,11 +728,9 @@ impl<A: Application> Node<A> {
         let replicas: Vec<ReplicaStatus> = cluster.all_groups().iter().map(replica).collect();
         let unfit = replicas.iter().find(|r| !r.fit);
         let stopped = || self.replicas.stopped(clock::now());
-        let why = match (self.refused().or_else(stopped), unfit) {
+        let awaits_state = || self.host.awaited_state();
+        let why = match (self.refused().or_else(stopped).or_else(awaits_state), unfit) {
             (Some(why), _) => why,
-            _ if self.host.recovery.wants_state() => {
-                "the state is being fetched from another node".to_string()
-            }
             (None, Some(r)) => waits_for_place(&r.name, &self.replicas.not_met()),
             (None, None) => match self.host.undecided() {
                 Some(skips) => self.waits_for_all(&skips),

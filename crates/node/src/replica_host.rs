@@ -16,7 +16,7 @@ use crate::skips::NodeSkips;
 use crate::state_transfer::{OutgoingState, StateFetch, TransferEvent};
 use amcast_core::step::{Note, Ticket};
 use amcast_core::{
-    ClusterShape, Delivery, EarlyDelivery, Gid, MsgId, Outcome, Pid, ProtocolEvent, Time,
+    ClusterShape, Delivery, EarlyDelivery, Gid, MsgId, Outcome, Pid, ProtocolEvent, Span, Time,
 };
 use amcast_smr::application::{Application, LocalReadResult};
 use amcast_smr::recovery::{Adoption, MemberView, Recovery, TakeOver, TakenDelivery, WantedState};
@@ -29,6 +29,28 @@ const ITEM_BYTES: u64 = 128;
 /// A larger buffer for answers to reads is given back.
 const ANSWER_BYTES_KEPT: usize = 1 << 20;
 
+/// How often a state is asked for while this program does not read those that other nodes give: each comes whole first.
+const ASK_UNREAD_EVERY: Span = Span::secs(10);
+
+/// States of other nodes that this program did not read since one was installed.
+#[derive(Default)]
+struct UnreadStates {
+    /// Why the last one was not, for people.
+    why: Option<String>,
+    /// When another one may be asked for.
+    again_at: Time,
+}
+
+impl UnreadStates {
+    /// One was not read at `now`.
+    fn found(&mut self, why: String, now: Time) {
+        if self.why.as_ref() != Some(&why) {
+            tracing::error!("this program does not read the state of another node: {why}");
+        }
+        (self.why, self.again_at) = (Some(why), now + ASK_UNREAD_EVERY);
+    }
+}
+
 /// Everything of a node except the drivers of its replicas.
 pub(crate) struct ReplicaHost<A: Application> {
     pub(crate) cluster: ClusterShape,
@@ -39,6 +61,8 @@ pub(crate) struct ReplicaHost<A: Application> {
     giving: OutgoingState,
     /// The state that is on its way here.
     fetching: Option<StateFetch<A::State>>,
+    /// The states of other nodes that this program does not read.
+    unread: UnreadStates,
     /// Where the application's state is written, if it is.
     checkpoints: Option<Checkpoints>,
     /// Reads that are not ordered.
@@ -70,6 +94,7 @@ impl<A: Application> ReplicaHost<A> {
             node_history,
             giving: OutgoingState::at_most(per_second),
             fetching: None,
+            unread: UnreadStates::default(),
             checkpoints: None,
             reading: ReadTable::of(cluster.groups()),
             answer: Vec::new(),
@@ -273,7 +298,7 @@ impl<A: Application> ReplicaHost<A> {
         if !self.recovery.is_fetching() {
             self.fetching = None;
         }
-        let Some(fetching) = &self.fetching else { return };
+        let Some(fetching) = &mut self.fetching else { return };
         match fetching.poll() {
             Some(TransferEvent::Comes) => {
                 let old = self.recovery.make_room();
@@ -283,6 +308,7 @@ impl<A: Application> ReplicaHost<A> {
                     free(old);
                 }
             }
+            Some(TransferEvent::Unreadable(why)) => self.unread.found(why, clock::now()),
             Some(TransferEvent::Ended(fetched)) => {
                 if fetched.is_none() {
                     tracing::info!("no node gave its state; asking again");
@@ -294,6 +320,24 @@ impl<A: Application> ReplicaHost<A> {
         }
     }
 
+    /// Whether a state may be asked for now: where this program does not read those of the other nodes, only now and then.
+    pub(crate) fn may_fetch(&self, now: Time) -> bool {
+        now >= self.unread.again_at
+    }
+
+    /// What the application waits for, for people, if its state is behind.
+    pub(crate) fn awaited_state(&self) -> Option<String> {
+        let tell = || match &self.unread.why {
+            None => "the state is being fetched from another node".to_string(),
+            Some(why) => format!(
+                "this program does not read the state of another node, and tries it again every {} s: start the \
+                 version that the other nodes run ({why})",
+                ASK_UNREAD_EVERY.0 / 1_000_000_000
+            ),
+        };
+        self.recovery.wants_state().then(tell)
+    }
+
     /// Installs the fetched state, if it has arrived.
     pub(crate) fn take_over(&mut self) {
         self.poll_fetching();
@@ -302,6 +346,7 @@ impl<A: Application> ReplicaHost<A> {
             Some(TakeOver::Dropped(why)) => tracing::info!("{why}; asking again"),
             Some(TakeOver::Conflicts(why)) => tracing::error!("{why}"),
             Some(TakeOver::Adopted(Adoption { old, history, from, positions })) => {
+                self.unread = UnreadStates::default();
                 self.stop_giving();
                 free(old);
                 self.record_taken_over(&history, &from);

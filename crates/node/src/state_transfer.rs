@@ -15,7 +15,8 @@
 //!
 //! Neither loop is blocked: the source sends a bounded piece a round, and only while the receiver
 //! takes them, as fast as [`crate::pace`] lets it; the receiver builds the new state apart from the
-//! present one. A broken connection is made again, and the transfer resumes at its last byte
+//! present one. An application with little state ([`Application::FITS_TWICE`]) reads it before the old one goes, which stays
+//! where this program does not read the new one. A broken connection is made again, and the transfer resumes at its last byte
 //! ([`crate::state_stream`]). A source that makes no progress for [`PROGRESS_TIMEOUT`] is given up.
 
 use crate::clock;
@@ -24,7 +25,7 @@ use crate::pace::Pace;
 use crate::priority;
 use crate::state_stream::StateReader;
 use amcast_core::{ClusterShape, Gid};
-use amcast_smr::application::{Application, WakeHandle};
+use amcast_smr::application::{Application, StateReadError, WakeHandle};
 use amcast_smr::recovery::{FetchedState, WantedState};
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
@@ -140,6 +141,8 @@ pub(crate) enum TransferEvent<S> {
     /// A node gives its own. The rest of it is read when the asker has made room, and says so
     /// ([`StateFetch::go_on`]).
     Comes,
+    /// A node gave its own, and this program does not read it; why, for people. Other nodes are asked next.
+    Unreadable(String),
     /// It is here, or nobody could give it.
     Ended(Option<FetchedState<S>>),
 }
@@ -149,6 +152,8 @@ pub(crate) struct StateFetch<S> {
     news: Receiver<TransferEvent<S>>,
     /// The channel that signals room for the arriving state.
     room: SyncSender<()>,
+    /// Its thread has ended without a word.
+    has_panicked: bool,
 }
 
 /// Where a state that comes waits for room.
@@ -195,8 +200,14 @@ impl<S: Send + 'static> StateFetch<S> {
             // Where there are fewer cores than work, clients wait for all others.
             priority::stand_back();
             let found = nodes.into_iter().enumerate().find_map(|(source, from)| {
-                let fetched = fetch::<A>(cluster, (source, &from), &wanted, &gate);
-                fetched.inspect_err(|e| tracing::info!("{from}: {e}")).ok()
+                match fetch::<A>(cluster, (source, &from), &wanted, &gate) {
+                    Ok(fetched) => return Some(fetched),
+                    Err(StateReadError::Damaged(why)) => tracing::info!("{from}: {why}"),
+                    Err(StateReadError::Rejected(why)) => {
+                        gate.tell(TransferEvent::Unreadable(format!("{from}: {why}")));
+                    }
+                }
+                None
             });
             if found.is_none() {
                 // Everyone else may be starting, too: not in a tight circle.
@@ -205,14 +216,21 @@ impl<S: Send + 'static> StateFetch<S> {
             gate.tell(TransferEvent::Ended(found));
         };
         std::thread::Builder::new().name("fetch".to_string()).spawn(talk)?;
-        Ok(Self { news, room })
+        Ok(Self { news, room, has_panicked: false })
     }
 
-    /// The event since the last call, if any.
-    pub(crate) fn poll(&self) -> Option<TransferEvent<S>> {
+    /// The event since the last call, if any. A thread that panicked ends with one more, of which nothing comes.
+    pub(crate) fn poll(&mut self) -> Option<TransferEvent<S>> {
         match self.news.try_recv() {
             Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => Some(TransferEvent::Ended(None)),
+            Err(TryRecvError::Disconnected) if self.has_panicked => {
+                Some(TransferEvent::Ended(None))
+            }
+            Err(TryRecvError::Disconnected) => {
+                self.has_panicked = true;
+                let why = "the thread that read a state panicked".to_string();
+                Some(TransferEvent::Unreadable(why))
+            }
             Ok(news) => Some(news),
         }
     }
@@ -227,7 +245,7 @@ impl<S: Send + 'static> StateFetch<S> {
     #[cfg(test)]
     pub(crate) fn of(news: Receiver<TransferEvent<S>>) -> (Self, Receiver<()>) {
         let (room, is_room) = sync_channel(1);
-        (Self { news, room }, is_room)
+        (Self { news, room, has_panicked: false }, is_room)
     }
 }
 
@@ -236,22 +254,25 @@ fn fetch<A: Application>(
     (source, at): (usize, &NodeAddress),
     wanted: &WantedState,
     gate: &RoomGate<A::State>,
-) -> io::Result<FetchedState<A::State>> {
+) -> Result<FetchedState<A::State>, StateReadError> {
+    let damaged = |why: String| Err(StateReadError::Damaged(why));
     let mut from = StateReader::of(at, wanted)?;
     let mut length = [0; 8];
     from.read_exact(&mut length)?;
     let length = u64::from_le_bytes(length);
     if length > HISTORY_BYTES_MAX {
-        return Err(io::Error::other("a history of deliveries that is longer than one can be"));
+        return damaged("a history of deliveries that is longer than one can be".to_string());
     }
     let mut history = Vec::new();
     (&mut from).take(length).read_to_end(&mut history)?;
-    gate.pass()?;
-    let state = A::read(cluster.groups(), &mut from).map_err(io::Error::other)?;
+    if !A::FITS_TWICE {
+        gate.pass()?;
+    }
+    let state = A::read(cluster.groups(), &mut from)?;
     for (g, &least) in wanted.positions.iter().enumerate() {
         let has = A::state_delivered(&state, Gid(g as u8));
         if has < least {
-            return Err(io::Error::other(format!("its state is at {has} in g{g}, not {least}")));
+            return damaged(format!("its state is at {has} in g{g}, not {least}"));
         }
     }
     Ok(FetchedState { state, history, from: at.to_string(), source })
@@ -266,16 +287,21 @@ mod tests {
     use std::path::{Path, PathBuf};
     use std::sync::Arc;
 
-    /// A state of so many bytes at one position, given in pieces.
-    struct PiecewiseState {
+    /// A state of so many bytes that only a later version of the program reads.
+    const OF_LATER_VERSION: usize = 13;
+
+    /// A state of so many bytes at one position, given in pieces; of an application whose state fits twice, or not.
+    struct PiecewiseState<const FITS_TWICE: bool = false> {
         position: u64,
         size: usize,
         given: usize,
         released: bool,
     }
 
-    impl Application for PiecewiseState {
+    impl<const FITS_TWICE: bool> Application for PiecewiseState<FITS_TWICE> {
         type State = (u64, usize);
+
+        const FITS_TWICE: bool = FITS_TWICE;
 
         fn deliver(&mut self, _: DeliveredCommand<'_>, _: TellAnswer<'_>) -> bool {
             true
@@ -308,15 +334,18 @@ mod tests {
             self.released = true;
         }
 
-        fn read(_: usize, from: &mut dyn Read) -> Result<Self::State, String> {
+        fn read(_: usize, from: &mut dyn Read) -> Result<Self::State, StateReadError> {
             let mut word = || {
                 let mut bytes = [0; 8];
-                from.read_exact(&mut bytes).map_err(|e| e.to_string())?;
-                Ok::<u64, String>(u64::from_le_bytes(bytes))
+                from.read_exact(&mut bytes)?;
+                Ok::<u64, StateReadError>(u64::from_le_bytes(bytes))
             };
             let (position, size) = (word()?, word()?);
             let mut body = vec![0; size as usize];
-            from.read_exact(&mut body).map_err(|e| e.to_string())?;
+            from.read_exact(&mut body)?;
+            if body.len() == OF_LATER_VERSION {
+                return Err(StateReadError::Rejected("of a later version".to_string()));
+            }
             assert!(body.iter().all(|&b| b == 7));
             Ok((position, body.len()))
         }
@@ -389,13 +418,14 @@ mod tests {
         least: u64,
         (wake, cluster): (WakeHandle, ClusterShape),
     ) -> Option<FetchedState<(u64, usize)>> {
-        let fetching =
+        let mut fetching =
             StateFetch::begin::<PiecewiseState>(cluster, nodes(sockets), wanted(least), wake)
                 .unwrap();
         loop {
             match fetching.poll() {
                 Some(TransferEvent::Ended(fetched)) => return fetched,
                 Some(TransferEvent::Comes) => fetching.go_on(),
+                Some(TransferEvent::Unreadable(why)) => panic!("{why}"),
                 None => {}
             }
             sources.iter_mut().for_each(|source| _ = source.round());
@@ -455,6 +485,60 @@ mod tests {
         std::fs::remove_dir_all(dir).unwrap();
     }
 
+    /// The events of a transfer of so many bytes, to an application whose state fits twice or not.
+    fn events<const FITS_TWICE: bool>(name: &str, size: usize) -> Vec<String> {
+        let (dir, wake, cluster) = place(name);
+        let socket = dir.join("a.sock");
+        let mut source = TransferSource::at(&socket, &wake, toy(5, size));
+        let from = nodes(vec![socket.clone()]);
+        let fetching =
+            StateFetch::begin::<PiecewiseState<FITS_TWICE>>(cluster, from, wanted(1), wake);
+        let (mut fetching, mut events) = (fetching.unwrap(), Vec::new());
+        loop {
+            match fetching.poll() {
+                Some(TransferEvent::Comes) => {
+                    events.push("comes".to_string());
+                    fetching.go_on();
+                }
+                Some(TransferEvent::Unreadable(why)) => {
+                    events.push(why.replace(&socket.display().to_string(), "it"));
+                }
+                Some(TransferEvent::Ended(fetched)) => {
+                    events.push(fetched.map_or("nothing", |_| "a state").to_string());
+                    break;
+                }
+                None => {}
+            }
+            source.round();
+            std::thread::yield_now();
+        }
+        std::fs::remove_dir_all(dir).unwrap();
+        events
+    }
+
+    #[test]
+    fn a_state_that_this_program_does_not_read_is_named_and_costs_a_small_application_nothing() {
+        let _limit = amcast_test_policy::time_limit();
+        let (of_later, read) = (OF_LATER_VERSION, OF_LATER_VERSION + 1);
+        assert_eq!(events::<false>("read", read), ["comes", "a state"]);
+        assert_eq!(events::<true>("read-first", read), ["a state"], "no old state goes before");
+        let why = "it: of a later version";
+        assert_eq!(events::<false>("later", of_later), ["comes", why, "nothing"]);
+        assert_eq!(events::<true>("later-first", of_later), [why, "nothing"]);
+    }
+
+    #[test]
+    fn a_reader_that_panics_is_named_too() {
+        let _limit = amcast_test_policy::time_limit();
+        let (tell, news) = sync_channel::<TransferEvent<()>>(1);
+        let (mut fetching, _room) = StateFetch::of(news);
+        assert!(fetching.poll().is_none());
+        drop(tell);
+        let why = fetching.poll();
+        assert!(matches!(why, Some(TransferEvent::Unreadable(why)) if why.contains("panicked")));
+        assert!(matches!(fetching.poll(), Some(TransferEvent::Ended(None))));
+    }
+
     #[test]
     fn a_state_that_ends_too_early_is_none() {
         let _limit = amcast_test_policy::time_limit();
@@ -462,7 +546,7 @@ mod tests {
         let socket = dir.join("a.sock");
         let mut source = TransferSource::at(&socket, &wake, toy(5, 20 << 20));
         let sockets = vec![socket];
-        let fetching =
+        let mut fetching =
             StateFetch::begin::<PiecewiseState>(cluster, nodes(sockets), wanted(1), wake).unwrap();
         while !matches!(fetching.poll(), Some(TransferEvent::Comes)) {
             source.round();

@@ -1,8 +1,10 @@
 //! The application of a node: the state machine to which ordered commands are delivered.
 
 use crate::executor::ExecutionObserver;
+use crate::machine::Corrupt;
 use amcast_core::{Gid, GroupSet, MsgId, Outcome, SkipDecision, Time};
 use std::borrow::Cow;
+use std::fmt;
 use std::io::{self, Read};
 use std::sync::Arc;
 
@@ -29,11 +31,53 @@ pub type TellAnswer<'a> = &'a mut dyn FnMut(MsgId, Outcome, &[u8]);
 /// Takes the group and the number of a read, its outcome, and its answer.
 pub type TellRead<'a> = &'a mut dyn FnMut(Gid, u64, LocalReadResult, &[u8]);
 
+/// Why a state was not read; the sentence is for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StateReadError {
+    /// The bytes are no state, are damaged or end too early.
+    Damaged(String),
+    /// They are as they were written, and this program does not read them: another version of it wrote them.
+    Rejected(String),
+}
+
+impl fmt::Display for StateReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Damaged(why) | Self::Rejected(why)) = self;
+        f.write_str(why)
+    }
+}
+
+impl std::error::Error for StateReadError {}
+
+impl From<Corrupt> for StateReadError {
+    fn from(why: Corrupt) -> Self {
+        match why {
+            Corrupt::Rejected | Corrupt::Version(_) => Self::Rejected(why.to_string()),
+            _ => Self::Damaged(why.to_string()),
+        }
+    }
+}
+
+impl From<io::Error> for StateReadError {
+    fn from(e: io::Error) -> Self {
+        Self::Damaged(e.to_string())
+    }
+}
+
+impl From<StateReadError> for String {
+    fn from(e: StateReadError) -> Self {
+        e.to_string()
+    }
+}
+
 /// The application of one node: it has a part for every group, and is given the commands of all
 /// of them. Everything it does must follow from the commands alone.
 pub trait Application {
     /// A whole state that was read, ready to be put in force.
     type State: Send + 'static;
+
+    /// Whether there is memory for two of its states: one that comes from another node is read before the present one goes.
+    const FITS_TWICE: bool = false;
 
     /// Called once, before the first command. An application with threads of its own starts them
     /// here, and calls `wake` when there is something to [`collect`](Self::collect) again.
@@ -158,8 +202,9 @@ pub trait Application {
     /// behind it. Runs on any thread.
     ///
     /// # Errors
-    /// When the bytes are no such state or end too early; the sentence says why.
-    fn read(groups: usize, from: &mut dyn Read) -> Result<Self::State, String>
+    /// When the bytes are no such state or end too early; or when they are whole and another version of the program gave
+    /// them.
+    fn read(groups: usize, from: &mut dyn Read) -> Result<Self::State, StateReadError>
     where
         Self: Sized;
 

@@ -109,6 +109,8 @@ pub enum Corrupt {
     Shards(usize),
     /// Its keys are in the order of hashes with another seed.
     Seed,
+    /// Its bytes are those that were written, and the machine does not read them: another version of it wrote them.
+    Rejected,
 }
 
 impl fmt::Display for Corrupt {
@@ -124,6 +126,9 @@ impl fmt::Display for Corrupt {
                  that the cluster was made with",
             ),
             Self::Shards(n) => write!(f, "the state is of a cluster with {n} shards"),
+            Self::Rejected => f.write_str(
+                "the state is whole, and this program refuses it, as one that another version of the program saved",
+            ),
         }
     }
 }
@@ -134,6 +139,10 @@ impl core::error::Error for Corrupt {}
 pub trait ShardedMachine: Send + Sync + 'static {
     /// One shard's data.
     type Part: MachinePart;
+
+    /// Whether a node has memory for two of its states: it reads one that another node gives, and only then drops its own. Not
+    /// for a machine with much state.
+    const FITS_TWICE: bool = false;
 
     /// An empty shard.
     fn part(&self) -> Self::Part;
@@ -245,7 +254,8 @@ pub trait MachinePart: Send + 'static {
     /// Fills an empty part with the bytes of [`piece`](Self::piece).
     ///
     /// # Errors
-    /// When that is no such state; the contents of the part then mean nothing.
+    /// When that is no such state; the contents of the part then mean nothing. [`Corrupt::Rejected`] where the bytes arrived
+    /// whole and another version of the machine gave them: the node says so then, and does not take them for damaged.
     fn read(&mut self, from: &mut StreamReader<'_>) -> Result<(), Corrupt>;
 
     /// Covers what is held, from where `slice` begins until it is full: replicas compare it now and then, and one

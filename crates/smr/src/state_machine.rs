@@ -103,7 +103,9 @@ pub trait Shard: Default + Send + 'static {
     /// Appends all of it to `to`.
     fn save(&self, to: &mut Vec<u8>);
 
-    /// Decodes the bytes of [`save`](Self::save); none if they are not valid.
+    /// Decodes the bytes of [`save`](Self::save); none if they are not valid. They come as they were saved, which sums show:
+    /// a node that gets none takes them for those of another version of the program. It ends if it finds them on its disk, and
+    /// where another node gave them, it says so in its status and asks again now and then.
     fn load(from: &[u8]) -> Option<Self>;
 
     /// Appends the bytes that replicas compare now and then, to find one that is in another state: that node stops.
@@ -218,6 +220,9 @@ impl<S: StateMachine> StateMachineAdapter<S> {
 impl<S: StateMachine> ShardedMachine for StateMachineAdapter<S> {
     type Part = AdaptedShard<S::Shard>;
 
+    /// Its shards are small enough to be copied at once.
+    const FITS_TWICE: bool = true;
+
     fn part(&self) -> Self::Part {
         AdaptedShard::default()
     }
@@ -317,7 +322,8 @@ impl<D: Shard> MachinePart for AdaptedShard<D> {
     }
 
     fn read(&mut self, from: &mut StreamReader<'_>) -> Result<(), Corrupt> {
-        self.data = D::load(&from.bytes()?).ok_or(Corrupt::Malformed)?;
+        // The sum of each frame fits by now.
+        self.data = D::load(&from.bytes()?).ok_or(Corrupt::Rejected)?;
         Ok(())
     }
 
@@ -387,6 +393,40 @@ mod tests {
             Outcome::Executed
         }
     }
+
+    /// A later version of it, which does not read what the first one saved.
+    #[derive(Debug, Default)]
+    struct Pickier;
+
+    #[derive(Debug, Default)]
+    struct PickySum;
+
+    impl Shard for PickySum {
+        fn items(&self) -> usize {
+            0
+        }
+
+        fn save(&self, _: &mut Vec<u8>) {}
+
+        fn load(_: &[u8]) -> Option<Self> {
+            None
+        }
+    }
+
+    impl StateMachine for Pickier {
+        type Shard = PickySum;
+
+        fn touches(&self, _: &[u8], _: GroupSet, _: &mut dyn FnMut(Gid, &[u8], KeyUse)) -> bool {
+            false
+        }
+
+        fn apply(&self, _: &[u8], _: &mut [ShardView<'_, PickySum>], _: &mut Vec<u8>) -> Outcome {
+            Outcome::NotExecuted
+        }
+    }
+
+    /// A command that touches its shards as a whole.
+    const WHOLE: &[u8] = &[9, 9];
 
     fn run(
         executor: &mut Executor<StateMachineAdapter<Sums>>,
@@ -507,6 +547,22 @@ mod tests {
             );
         }
         assert_eq!(MachineRefusal::NotARead.outcome(), Outcome::NotExecuted);
+    }
+
+    #[test]
+    fn a_state_that_the_machine_refuses_is_told_from_a_damaged_one() {
+        let mut first = sums();
+        run(&mut first, 1, &[7]);
+        first.capture();
+        let mut stream = Vec::new();
+        while first.piece(500, &mut stream) {}
+        let machine = StateMachineAdapter::<Pickier>::default();
+        let read = |mut bytes: &[u8]| ExecutorState::read(&machine, 2, &mut bytes).map(drop);
+        assert_eq!(read(&stream), Err(Corrupt::Rejected));
+        let at = stream.len() - 20;
+        stream[at] ^= 1;
+        assert_eq!(read(&stream), Err(Corrupt::Checksum));
+        assert_eq!(read(&stream[..at]), Err(Corrupt::Short));
     }
 
     #[test]

@@ -31,6 +31,13 @@ pub enum StorageError {
         /// The owner, for people.
         of: String,
     },
+    /// A checkpoint is whole, and the program does not read what is in it.
+    UnreadCheckpoint {
+        /// The directory of the checkpoints.
+        path: PathBuf,
+        /// Why, for people.
+        why: String,
+    },
     /// A file is none of ours, or of a version that we do not know.
     Misfit {
         /// The file.
@@ -232,6 +239,12 @@ impl fmt::Display for StorageError {
                 "{}: this is the state of {of}: a file or a directory was copied or moved to the wrong place. Put it \
                  back, and the own state here; where that one is gone for good, and a majority of the other nodes runs, \
                  remove this file: an older state serves, or that of the others",
+                path.display()
+            ),
+            Self::UnreadCheckpoint { path, why } => write!(
+                f,
+                "{}: {why}. The state stays as it is: start the version of the program that wrote it, or one that reads \
+                 it",
                 path.display()
             ),
             Self::Misfit { path, why } => write!(f, "{}: {why}", path.display()),

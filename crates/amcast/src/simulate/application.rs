@@ -7,7 +7,7 @@ use super::{ServiceMutant, ServiceShape, SimulatedService};
 use amcast_core::{ClusterShape, Gid, GroupSet, MsgId, Time};
 use amcast_node::service::{ClockPace, DigestPace};
 use amcast_smr::application::{
-    Application, DeliveredCommand, GroupFigures, LocalReadResult, TellAnswer,
+    Application, DeliveredCommand, GroupFigures, LocalReadResult, StateReadError, TellAnswer,
 };
 use amcast_smr::{
     Envelope, Executor, ExecutorFull, ExecutorState, Limits, LocalRead, SessionWrite, Stamp,
@@ -191,9 +191,9 @@ impl<M: SimulatedService> Application for SimApplication<M> {
         self.executor.release();
     }
 
-    fn read(groups: usize, from: &mut dyn Read) -> Result<Self::State, String> {
+    fn read(groups: usize, from: &mut dyn Read) -> Result<Self::State, StateReadError> {
         let shape = ServiceShape { shards: groups, rank: 0, mutant: None, maxmemory: 0 };
-        ExecutorState::read(&M::over(&shape), groups, from).map_err(|e| e.to_string())
+        Ok(ExecutorState::read(&M::over(&shape), groups, from)?)
     }
 
     fn state_delivered(state: &Self::State, group: Gid) -> u64 {

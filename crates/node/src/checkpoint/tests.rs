@@ -6,6 +6,9 @@ use amcast_smr::application::{DeliveredCommand, GroupFigures, TellAnswer};
 use std::fs;
 use std::sync::Arc;
 
+/// How a text begins that only a later version of the program reads.
+const OF_LATER_VERSION: &str = "later: ";
+
 /// A state that is a text, at the position of its length, given three bytes at a time.
 #[derive(Default)]
 struct TextState {
@@ -41,10 +44,13 @@ impl Application for TextState {
 
     fn release(&mut self) {}
 
-    fn read(_: usize, from: &mut dyn Read) -> Result<String, String> {
+    fn read(_: usize, from: &mut dyn Read) -> Result<String, StateReadError> {
         let mut text = String::new();
-        from.read_to_string(&mut text).map_err(|e| e.to_string())?;
-        Ok(text)
+        from.read_to_string(&mut text)?;
+        match text.starts_with(OF_LATER_VERSION) {
+            true => Err(StateReadError::Rejected("of a later version".to_string())),
+            false => Ok(text),
+        }
     }
 
     fn state_delivered(state: &String, _: Gid) -> u64 {
@@ -118,6 +124,27 @@ fn save(checkpoints: &mut Checkpoints, text: &str) {
     };
     assert_eq!(saved, [text.len() as u64]);
     assert!(!checkpoints.is_giving());
+}
+
+#[test]
+fn a_state_that_the_program_does_not_read_is_an_error_and_stays() {
+    let _limit = amcast_test_policy::time_limit();
+    let place = NodeTestDir::new("later");
+    let (mut checkpoints, _) = place.open();
+    save(&mut checkpoints, &format!("{OF_LATER_VERSION}what was acknowledged"));
+    drop(checkpoints);
+    let wake: WakeHandle = Arc::new(|| {});
+    // It is no damage, which the logs or the other nodes would make up for: each start finds it again.
+    for _ in 0..2 {
+        let opened = Checkpoints::open::<TextState>(&place.0, (0, 3), 1, (Arc::clone(&wake), None));
+        let why = opened.map(drop).unwrap_err();
+        assert!(matches!(why, StorageError::UnreadCheckpoint { .. }), "{why}");
+        let words = why.to_string();
+        assert!(
+            words.contains("of a later version") && words.contains("start the version"),
+            "{words}"
+        );
+    }
 }
 
 #[test]
@@ -543,9 +570,9 @@ impl Application for FixedSizeState {
 
     fn release(&mut self) {}
 
-    fn read(_: usize, from: &mut dyn Read) -> Result<u64, String> {
+    fn read(_: usize, from: &mut dyn Read) -> Result<u64, StateReadError> {
         let mut bytes = [0; 8];
-        from.read_exact(&mut bytes).map_err(|e| e.to_string())?;
+        from.read_exact(&mut bytes)?;
         Ok(u64::from_le_bytes(bytes))
     }
 

@@ -6,7 +6,7 @@ use crate::ingress::Ingress;
 use crate::log_owner::LogOwner;
 use amcast_core::StateSource;
 use amcast_smr::application::DeliveredCommand;
-use amcast_smr::application::{GroupFigures, TellAnswer, WakeHandle};
+use amcast_smr::application::{GroupFigures, StateReadError, TellAnswer, WakeHandle};
 use amcast_smr::recovery::FetchedState;
 use std::io::Read;
 use std::sync::Arc;
@@ -48,10 +48,10 @@ impl Application for GroupPositions {
 
     fn release(&mut self) {}
 
-    fn read(_: usize, from: &mut dyn Read) -> Result<Self::State, String> {
+    fn read(_: usize, from: &mut dyn Read) -> Result<Self::State, StateReadError> {
         let mut positions = [[0; 8]; 2];
         for position in &mut positions {
-            from.read_exact(position).map_err(|e| e.to_string())?;
+            from.read_exact(position)?;
         }
         Ok(positions.map(u64::from_le_bytes))
     }
@@ -216,6 +216,33 @@ fn an_old_state_stays_until_another_node_gives_its_own() {
     assert_eq!((host.recovery.app.positions, wanted(&host)), ([3, 4], Some(vec![10, 4])));
     assert_eq!([Gid(0), Gid(1)].map(|g| host.recovery.stands(g)), [10, 4]);
     assert!(room.try_recv().is_err());
+}
+
+#[test]
+fn a_state_that_the_program_does_not_read_is_in_the_status_and_asked_for_again_later() {
+    let _limit = amcast_test_policy::time_limit();
+    let (mut host, _, (tell, _room)) = asking();
+    let awaited = host.awaited_state().unwrap();
+    assert!(awaited.contains("is being fetched"), "{awaited}");
+    assert!(host.may_fetch(clock::now()));
+    for event in [TransferEvent::Unreadable("n1: refused".into()), TransferEvent::Ended(None)] {
+        tell.send(event).unwrap();
+        host.take_over();
+    }
+    let now = clock::now();
+    assert_eq!((host.may_fetch(now), host.may_fetch(now + ASK_UNREAD_EVERY)), (false, true));
+    assert_eq!(wanted(&host), Some(vec![10, 4]), "one is wanted all the same");
+    let awaited = host.awaited_state().unwrap();
+    assert!(awaited.contains("does not read the state") && awaited.contains("n1: refused"));
+    assert_eq!(host.recovery.app.positions, [3, 4], "the own one stays");
+    assert_eq!(given(&mut host, [3, 4]), Ok(()));
+    // A node with the right program has one.
+    let (_tell, news) = sync_channel(1);
+    let (fetching, _room) = StateFetch::of(news);
+    host.expect(fetching, vec![1]);
+    give(&mut host, [12, 4]);
+    assert_eq!((host.recovery.is_live(), host.awaited_state()), (true, None));
+    assert!(host.may_fetch(Time(1)));
 }
 
 #[test]

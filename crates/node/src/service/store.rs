@@ -10,8 +10,8 @@ use amcast_kv::{HashSeed, Kv, Partitions};
 use amcast_log::StoreAndLog;
 use amcast_log::{Logs, NODE_BYTES};
 use amcast_smr::application::{
-    Application, AwaitedAnswers, DeliveredCommand, GroupFigures, LocalReadResult, TellAnswer,
-    TellRead, WakeHandle,
+    Application, AwaitedAnswers, DeliveredCommand, GroupFigures, LocalReadResult, StateReadError,
+    TellAnswer, TellRead, WakeHandle,
 };
 use amcast_smr::early::{EarlyMachine, EarlyReplica};
 use amcast_smr::{
@@ -217,6 +217,8 @@ fn peeked(peek: LocalRead) -> LocalReadResult {
 impl<M: Hosted> Application for ServiceNode<M> {
     type State = ExecutorState<M>;
 
+    const FITS_TWICE: bool = M::FITS_TWICE;
+
     fn begin(&mut self, wake: WakeHandle) -> io::Result<()> {
         self.reads.begin(Arc::clone(&wake));
         self.executor.employ(self.workers, wake)
@@ -339,8 +341,8 @@ impl<M: Hosted> Application for ServiceNode<M> {
         self.executor.release();
     }
 
-    fn read(groups: usize, from: &mut dyn Read) -> Result<Self::State, String> {
-        ExecutorState::read(&M::over(groups), groups, from).map_err(|e| e.to_string())
+    fn read(groups: usize, from: &mut dyn Read) -> Result<Self::State, StateReadError> {
+        Ok(ExecutorState::read(&M::over(groups), groups, from)?)
     }
 
     fn state_delivered(state: &Self::State, group: Gid) -> u64 {

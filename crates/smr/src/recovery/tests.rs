@@ -1,7 +1,7 @@
 //! A transfer that is under way continues while the replica delivers much and enters views.
 
 use super::*;
-use crate::application::GroupFigures;
+use crate::application::{GroupFigures, StateReadError};
 use amcast_core::{GroupSet, Outbox, messages::Frames};
 use std::io::Read;
 
@@ -60,9 +60,9 @@ impl Application for PositionList {
 
     fn release(&mut self) {}
 
-    fn read(_: usize, from: &mut dyn Read) -> Result<u64, String> {
+    fn read(_: usize, from: &mut dyn Read) -> Result<u64, StateReadError> {
         let mut position = [0; 8];
-        from.read_exact(&mut position).map_err(|e| e.to_string())?;
+        from.read_exact(&mut position)?;
         Ok(u64::from_le_bytes(position))
     }
 
