@@ -188,7 +188,8 @@ impl PendingMemberAnswer {
 }
 
 /// A member. It stops when it is dropped: it leaves its component, so that the others have all that it has acknowledged, as far
-/// as they hear it.
+/// as they hear it. That takes some two seconds at most, and up to thirty while its component exchanges states; a line in the
+/// log says if it stopped without having left. Commands that it has not multicast are not executed then.
 pub struct ComponentMember<S: StateMachine> {
     requests: SyncSender<MemberRequest<S>>,
     wake: WakeHandle,

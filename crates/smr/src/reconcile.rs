@@ -164,6 +164,18 @@ struct StateExchange<D> {
     parts: u32,
 }
 
+/// The progress of an exchange of states, to be compared with an earlier one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ExchangeProgress {
+    view: u64,
+    /// The members whose states have arrived, a bit each.
+    states: u32,
+    /// Parts of the state that comes at present.
+    parts: u32,
+    /// Parts of the own state that were multicast; none while that is not on its way.
+    sent: Option<usize>,
+}
+
 /// The own state on its way to the others.
 #[derive(Debug)]
 struct OwnStateParts {
@@ -474,11 +486,27 @@ impl<S: StateMachine> ReconcilingReplica<S> {
         }
     }
 
+    /// The progress of the exchange of states; none if there is no exchange. Another one than before shows that it moves.
+    pub fn exchange_progress(&self) -> Option<ExchangeProgress> {
+        let exchange = self.exchange.as_ref()?;
+        Some(ExchangeProgress {
+            view: self.view,
+            states: exchange.done,
+            parts: exchange.parts,
+            sent: self.outgoing.as_ref().map(|outgoing| outgoing.sent),
+        })
+    }
+
     /// The member stops: its protocol delivers nothing more. All commands of its clients are answered.
     pub fn stop(&mut self, tell: TellReconciled<'_>) {
         for number in self.open.drain(..) {
             tell(number, Outcome::Unknown, b"");
         }
+        self.stop_queued(tell);
+    }
+
+    /// Answers those commands of its clients that were not multicast: they will not be.
+    pub fn stop_queued(&mut self, tell: TellReconciled<'_>) {
         for (number, _) in self.queued.drain(..) {
             tell(number, Outcome::NotExecuted, b"");
         }

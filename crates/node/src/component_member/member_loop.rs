@@ -28,8 +28,12 @@ const REQUESTS_A_ROUND: usize = 64;
 /// The longest a loop sleeps, so that it looks at its flag now and then.
 const SLEEP_MAX: Span = Span::millis(50);
 
-/// How long a member that stops waits for its callers' commands and for leaving its view, at the longest.
-const LEAVING_MAX: Span = Span::secs(2);
+/// How long a member that stops waits for its callers' commands and for leaving its view, from its stop and from the last
+/// progress of an exchange of states on: without its own the others would not have what it has acknowledged alone.
+const LEAVING_PATIENCE: Span = Span::secs(2);
+
+/// How long it waits for all of that.
+const LEAVING_MAX: Span = Span::secs(30);
 
 /// The longest a loop sleeps while it leaves.
 const LEAVING_SLEEP: Span = Span::millis(1);
@@ -133,6 +137,30 @@ impl<S: StateMachine> MemberReplica<S> {
             ProtocolEvent::Left(_) => history.left(clock::now(), p),
             _ => {}
         }
+    }
+}
+
+/// How much longer a member that stops waits, by the progress of an exchange of states.
+struct LeavingDeadline<P> {
+    until: Time,
+    /// It waits no longer than that.
+    last: Time,
+    progress: Option<P>,
+}
+
+impl<P: PartialEq> LeavingDeadline<P> {
+    /// Of a member that is stopped at `now`.
+    fn new(now: Time) -> Self {
+        Self { until: now + LEAVING_PATIENCE, last: now + LEAVING_MAX, progress: None }
+    }
+
+    /// Whether it is over at `now`, when an exchange of states has made this progress.
+    fn is_over(&mut self, now: Time, progress: Option<P>) -> bool {
+        if progress != self.progress {
+            // Once the exchange is over, too, there is to be time for the rest.
+            (self.progress, self.until) = (progress, now + LEAVING_PATIENCE);
+        }
+        now >= self.until.min(self.last)
     }
 }
 
@@ -249,9 +277,16 @@ impl<S: StateMachine> MemberLoop<S> {
     /// Answers its callers, as far as that is possible soon, and leaves its view, so that the others have all that was
     /// acknowledged here and need not find out that it has stopped.
     fn leave(mut self) {
-        let until = clock::now() + LEAVING_MAX;
+        // Only what is under way is waited for.
+        let MemberReplica { replica, callers, .. } = &mut self.above;
+        replica.stop_queued(&mut |number, outcome, _| {
+            answer(callers, number, Err(MemberCallError::Stopped(outcome)));
+        });
+        let mut deadline = LeavingDeadline::new(clock::now());
         let mut leaves = false;
-        while clock::now() < until && !self.above.has_left {
+        while !self.above.has_left
+            && !deadline.is_over(clock::now(), self.above.replica.exchange_progress())
+        {
             let rests = self.above.replica.unanswered() == 0 && self.above.replica.is_reconciled();
             if rests && self.above.replica.members().count_ones() <= 1 {
                 // There is nobody to leave.
@@ -265,6 +300,12 @@ impl<S: StateMachine> MemberLoop<S> {
                 self.driver.sleep(clock::now(), LEAVING_SLEEP);
             }
         }
+        if !self.above.has_left && self.above.replica.members().count_ones() > 1 {
+            tracing::warn!(
+                "a member stops without having left its component: the others may not have what it has \
+                 acknowledged in another one"
+            );
+        }
         self.above.history.iter_mut().for_each(NodeHistory::flush);
         self.above.stop();
         for request in self.requests.try_iter() {
@@ -274,5 +315,28 @@ impl<S: StateMachine> MemberLoop<S> {
                 drop(caller.try_send(Err(never)));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_waits_for_an_exchange_of_states_as_long_as_that_moves() {
+        let _limit = amcast_test_policy::time_limit();
+        let (before, behind) = (1, 2);
+        let mut deadline = LeavingDeadline::new(Time(0));
+        let at = |secs: u64| Time(0) + Span::secs(secs);
+        assert!(!deadline.is_over(at(1), None));
+        assert!(!deadline.is_over(at(1), Some(before)), "it begins");
+        assert!(!deadline.is_over(at(2), Some(before)));
+        assert!(!deadline.is_over(at(2), Some(behind)), "it moves");
+        assert!(!deadline.is_over(at(3), None), "it is over, and the view is still to be left");
+        assert!(!deadline.is_over(at(4), None) && deadline.is_over(at(5), None));
+        // One that moves for ever is not waited for.
+        let mut deadline = LeavingDeadline::new(Time(0));
+        let moves = (0..60).find(|&secs| deadline.is_over(at(secs), Some(secs)));
+        assert_eq!(moves, Some(30));
     }
 }

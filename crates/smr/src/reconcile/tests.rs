@@ -413,6 +413,47 @@ fn each_command_is_answered_once_also_where_the_member_stops() {
 }
 
 #[test]
+fn a_member_that_leaves_answers_what_waits_and_sees_whether_the_exchange_moves() {
+    let limits = ReconcileLimits { message_bytes: COMMAND_HEAD + 1, ..ReconcileLimits::default() };
+    let mut both = [0, 1].map(|me| TestMember::new(me, limits));
+    for (p, member) in both.iter_mut().enumerate() {
+        member.event(entered(1, 1 << p));
+        assert_eq!(member.replica.exchange_progress(), None);
+        for byte in 0..15 {
+            let message = member.command(byte);
+            member.deliver(p as u32, &message);
+        }
+        member.taken();
+        member.event(entered(2, 0b11));
+        member.event(merged(2));
+    }
+    let [one, two] = &mut both;
+    one.replica.submit(&[7]).expect("there is room");
+    let TestMember { replica, answers } = &mut *one;
+    replica.stop_queued(&mut |number, outcome, answer| {
+        answers.push((number, outcome, answer.to_vec()));
+    });
+    assert_eq!(
+        (one.taken(), one.replica.unanswered()),
+        (vec![(16, Outcome::NotExecuted, vec![])], 0)
+    );
+    // Each part that leaves or comes is progress, and what waits is none.
+    let mut before = Vec::new();
+    while let Some(part) = one.replica.multicast().or_else(|| two.replica.multicast()) {
+        let sender = u32::from(one.replica.exchange_progress().is_some_and(|p| p.states == 1));
+        for member in [&mut *one, &mut *two] {
+            let at = member.replica.exchange_progress();
+            assert_eq!(member.replica.exchange_progress(), at);
+            member.deliver(sender, &part);
+            assert_ne!(member.replica.exchange_progress(), at);
+        }
+        before.push(one.replica.exchange_progress());
+    }
+    assert!(before.len() >= 4, "{before:?}");
+    assert_eq!(before.last(), Some(&None), "it is over");
+}
+
+#[test]
 fn bytes_that_are_no_message_change_nothing() {
     let [mut one, _] = merging();
     for bytes in
