@@ -201,6 +201,16 @@ fn a_new_cluster_whose_nodes_end_at_once_is_an_error_that_says_how_they_ended() 
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
 }
 
+#[test]
+fn a_cluster_says_whether_what_it_acknowledges_survives_the_failure_of_a_node() {
+    let _limit = amcast_test_policy::time_limit();
+    for (protocol, is_uniform) in [("tram", true), ("sb-rcast", false)] {
+        let data = empty_dir(protocol);
+        assert_eq!(bank_over(protocol, 1, &data).is_uniform(), is_uniform, "{protocol}");
+        std::fs::remove_dir(&data).expect("it is empty");
+    }
+}
+
 /// The balances of two accounts.
 fn balances(session: &mut Session, accounts: [u32; 2]) -> Vec<i64> {
     let order = BankOrder::Balances(accounts.to_vec());

@@ -6,7 +6,10 @@
 //! signal to stop. Other programs of the same user join in with [`Client::join`]. The guarantees are
 //! those of the key-value store: commands over any shards are atomic, linearizable and run once; an
 //! acknowledged one survives the crash of any minority of the nodes, and a node that dies is started
-//! again and gets its state back.
+//! again and gets its state back. That holds with protocols that are uniform throughout, such as `multi-ring` and `tram`
+//! ([`Cluster::is_uniform`]). The others are for services that can do with less: when a node fails, is partitioned away or
+//! excluded because it was slow, commands that it acknowledged may be lost, or it may have executed them in another order than the
+//! others. Restarts of a majority at one time are survived where the protocol keeps a log, and the cluster has a directory.
 //!
 //! The cluster's file names the protocol: one over shared memory, or one over the network, such as
 //! rings of Paxos, which keep a log, or, with one shard, uniform broadcasts. Where the protocol keeps a
@@ -129,6 +132,7 @@ pub struct Cluster {
     nodes: Option<Supervisor>,
     ground: Transport,
     own: Option<SupervisedDir>,
+    is_uniform: bool,
 }
 
 impl Cluster {
@@ -136,6 +140,8 @@ impl Cluster {
     /// it serves: until every node is ready, or a majority is and the others were given five seconds more. Each node is
     /// `command`, with the path of the cluster's file and the node's name as its last two arguments; it is to call
     /// [`node()`] with them.
+    ///
+    /// What an acknowledged command survives depends on the protocol that `file` names: see [`Cluster::is_uniform`].
     ///
     /// Where the cluster continues with data on disk and a node ends whenever it is started, since its data are damaged, say, the
     /// others serve without it: [`Cluster::missing`] names it. In a new cluster such a node is an error at once.
@@ -163,6 +169,13 @@ impl Cluster {
     ) -> Result<Self, StartError> {
         let entry = entry(&file.protocol)?;
         entry.require_service().map_err(StartError::Capability)?;
+        let is_uniform = entry.about().is_uniform();
+        if !is_uniform {
+            tracing::warn!(
+                "{} is not uniform throughout: acknowledged commands may be lost when a node fails",
+                entry.name()
+            );
+        }
         let mut file = file.clone();
         let mut goes_on = false;
         if let Some(data) = data
@@ -195,7 +208,7 @@ impl Cluster {
         let client = Client::join(&dir)?;
         let asked = Arc::clone(&watch);
         client.watch(move || without_majority(asked.cluster(), &asked.nodes()));
-        let it = Self { client, watch, nodes: Some(nodes), ground, own: Some(own) };
+        let it = Self { client, watch, nodes: Some(nodes), ground, own: Some(own), is_uniform };
         it.wait(goes_on, patience)?;
         Ok(it)
     }
@@ -213,6 +226,13 @@ impl Cluster {
     /// A session of its own: commands in a row.
     pub fn session(&self) -> Session {
         self.client.session()
+    }
+
+    /// Whether its protocol is uniform throughout: all nodes execute what any node has executed, in the same order, so that an
+    /// acknowledged command survives the crash of any minority of the nodes. With another protocol the failure of one node may
+    /// lose commands that it acknowledged (docs/total-order.md names the guarantees of each).
+    pub const fn is_uniform(&self) -> bool {
+        self.is_uniform
     }
 
     /// The nodes, as far as the supervisor knows: their processes, how often they were started, how
