@@ -37,8 +37,9 @@ const ALIVE_PATIENCE: Duration = Duration::from_secs(5);
 const AGAIN_FIRST: Duration = Duration::from_millis(10);
 const AGAIN_LAST: Duration = Duration::from_millis(500);
 
-/// How long a stream must have been open for its gateway to have a cluster: one that has none ends it after 15 s.
-const STEADY_AFTER: Duration = Duration::from_secs(20);
+/// How long a stream must have been open for its gateway to have a cluster: one that has none ends it after 15 s, or
+/// after 30 s where it forwards streams of others.
+const STEADY_AFTER: Duration = Duration::from_secs(40);
 
 /// The metadata in which a gateway states what became of a request that the nodes refused, of all its sendings.
 pub const OUTCOME_KEY: &str = "amcast-outcome";
@@ -161,8 +162,8 @@ impl LogSession {
     }
 
     /// Has a stream that breaks after it was open for so long count as one that was served: it is then opened again for
-    /// as long as a request is repeated. 20 s unless somebody says otherwise, since a gateway without a cluster ends a
-    /// stream after 15 s.
+    /// as long as a request is repeated. 40 s unless somebody says otherwise, since a gateway without a cluster ends a
+    /// stream after 15 to 30 s.
     #[must_use]
     pub const fn with_steady_after(mut self, steady_after: Duration) -> Self {
         self.steady_after = steady_after;

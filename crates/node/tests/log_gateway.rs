@@ -2,6 +2,8 @@
 
 #[path = "log_gateway/bounds.rs"]
 mod bounds;
+#[path = "log_gateway/cut_off.rs"]
+mod cut_off;
 mod local;
 #[path = "log_gateway/repeats.rs"]
 mod repeats;
@@ -11,7 +13,9 @@ use amcast_log::client::{PASSWORD_MISSING, PASSWORD_WRONG};
 use amcast_log::proto::log_client::LogClient;
 use amcast_log::proto::{AppendRequest, ReadRequest, Session};
 use amcast_log::{LogError, LogSession};
-use amcast_node::gateway::log::{GrowthSource, GrowthWatch, LogGateway, LogGatewayConfig};
+use amcast_node::gateway::log::{
+    GrowthSource, GrowthWatch, LogGateway, LogGatewayConfig, STREAM_PATIENCE,
+};
 use bytes::Bytes;
 use local::{AlwaysReady, Local};
 use std::io::{Read, Write};
@@ -50,6 +54,7 @@ impl TestLogServer {
             password: password.map(str::to_string),
             hears,
             unread_bytes_max: UNREAD_BYTES_MAX,
+            stream_patience: STREAM_PATIENCE,
         }
     }
 
@@ -604,6 +609,7 @@ fn a_gateway_two_hours_ahead_stops_no_session() {
         password: None,
         hears: GrowthSource::Nothing,
         unread_bytes_max: UNREAD_BYTES_MAX,
+        stream_patience: STREAM_PATIENCE,
     };
     let backend = Arc::clone(&local) as Arc<dyn amcast_node::gateway::Backend>;
     let ahead = LogGateway::start(config, backend, Arc::new(AlwaysReady)).expect("a port is free");

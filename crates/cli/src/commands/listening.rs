@@ -216,6 +216,7 @@ impl OpenPorts {
             password: file.password.clone(),
             hears: hears.clone(),
             unread_bytes_max: amcast_node::gateway::log::UNREAD_BYTES_MAX,
+            stream_patience: amcast_node::gateway::log::STREAM_PATIENCE,
         };
         let log = at.log.open("log", |at| {
             let status = Arc::clone(watch) as Arc<dyn ServerStatus>;

@@ -99,10 +99,13 @@ fn a_stream_of_a_quiet_log_outlives_each_gateway_that_stops() {
 }
 
 /// The first message of a stream from the end of log `a`.
-fn first_message(server: &TestLogServer) -> amcast_log::proto::TailResponse {
+fn first_message(
+    server: &TestLogServer,
+    incarnation: Option<u64>,
+) -> amcast_log::proto::TailResponse {
     let Appender { runtime, mut client } = Appender::of(server);
     runtime.block_on(async {
-        let asked = TailRequest { log: "a".into(), from: 1, incarnation: None };
+        let asked = TailRequest { log: "a".into(), from: 1, incarnation };
         let mut stream = client.tail(asked).await.unwrap().into_inner();
         let first = tokio::time::timeout(Duration::from_secs(10), stream.message()).await;
         first.expect("it comes at once").unwrap().expect("a message")
@@ -121,8 +124,11 @@ fn a_stream_at_the_end_of_a_log_is_told_of_which_log_it_is_and_does_not_continue
     client.append("a", "old").unwrap();
     let incarnation = client.info(&["a"]).unwrap()[0].unwrap().incarnation;
     for server in [&node, &passes] {
-        let first = first_message(server);
-        assert_eq!((first.from, first.values.len(), first.incarnation), (1, 0, incarnation));
+        // One that is opened again learns that it is served.
+        for known in [None, Some(incarnation)] {
+            let first = first_message(server, known);
+            assert_eq!((first.from, first.values.len(), first.incarnation), (1, 0, incarnation));
+        }
     }
     // The gateway goes, and meanwhile there is a new log of that name.
     let current = CurrentAddress::default();

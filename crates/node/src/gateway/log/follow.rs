@@ -1,28 +1,16 @@
 //! Streams that wait for the next append.
 //!
 //! A gateway whose process is a node learns from the node's own logs that they grow, once appends
-//! are executed there. Another one does not see what others append: while streams wait it asks for
-//! the ends of their logs, in one command for all logs of a shard, however many streams there are,
-//! rarely while the logs do not grow and often while they do. The first one asks, too, but very
-//! rarely: a node that lagged gets the values that it missed as a state. A gateway knows its own
-//! appends at once.
+//! are executed there. Another one does not see what others append: while streams wait it
+//! [asks](super::looks) for the ends of their logs, rarely while the logs do not grow and often while
+//! they do. The first one asks, too, but very rarely: a node that lagged gets the values that it
+//! missed as a state. A gateway knows its own appends at once.
 
 use amcast_log::Extent;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::sync::{Notify, watch};
-
-/// How long after it asked a gateway asks again: at first, while there is news; doubled up to the second
-/// while there is none.
-pub(crate) type PollPauses = (Duration, Duration);
-
-/// Of a gateway that hears nothing by itself.
-pub(crate) const DEAF: PollPauses = (Duration::from_millis(2), Duration::from_millis(20));
-
-/// Of one that does.
-pub(crate) const TOLD: PollPauses = (Duration::from_secs(1), Duration::from_secs(1));
 
 /// The logs that streams wait for.
 #[derive(Default)]
@@ -57,7 +45,13 @@ struct LogNews {
     appends: u64,
     /// How far the furthest of these went.
     appended: u64,
+    /// How often no look at its shard had been answered for long.
+    unanswered: u64,
 }
+
+/// No look at the shard of a log was answered for long: nobody knows whether the log grows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct UnansweredLooks;
 
 /// A stream that watches a log.
 pub(crate) struct LogWatcher<'a> {
@@ -76,13 +70,21 @@ impl LogWatcher<'_> {
 
     /// Waits until the gateway knows that the log has a value at `position` or was deleted, or an append may have added
     /// that value; does not wait where this happened after the stream began to read.
-    pub(crate) async fn until(&mut self, position: u64) {
+    ///
+    /// # Errors
+    /// When the looks at its shard are not answered, from now on: the read was.
+    pub(crate) async fn until(&mut self, position: u64) -> Result<(), UnansweredLooks> {
         let LogNews { news, deleted, appends, .. } = self.known;
-        // The sender goes only after this stream.
-        let wanted = |h: &LogNews| {
+        let unanswered = self.heard.borrow().unanswered;
+        let is_due = |h: &LogNews| {
             h.news > news && (h.next > position || h.deleted > deleted || h.appends > appends)
         };
-        let _ = self.heard.wait_for(wanted).await;
+        let heard = self.heard.wait_for(|h| is_due(h) || h.unanswered > unanswered).await;
+        // The sender goes only after this stream.
+        match heard {
+            Ok(heard) if !is_due(&heard) => Err(UnansweredLooks),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -170,28 +172,20 @@ impl LogFollowers {
         })
     }
 
-    fn names(&self) -> Vec<String> {
+    /// Says that no look at the shard of a log was answered for long: streams that wait for it end.
+    pub(crate) fn tell_unanswered(&self, log: &str) {
+        self.note(log, |known| known.unanswered += 1);
+    }
+
+    /// The logs that streams wait for.
+    pub(crate) fn names(&self) -> Vec<String> {
         self.logs().keys().cloned().collect()
     }
 
-    /// Asks, as long as anybody waits; `ask` tells this what it hears, and whether that is news. Never
-    /// ends.
-    pub(crate) async fn go_on<F: Future<Output = bool>>(
-        self: Arc<Self>,
-        (first, last): PollPauses,
-        mut ask: impl FnMut(Vec<String>) -> F,
-    ) {
-        let mut pause = first;
-        loop {
-            if self.names().is_empty() {
-                self.wanted.notified().await;
-                pause = first;
-            }
-            tokio::time::sleep(pause).await;
-            let names = self.names();
-            if !names.is_empty() {
-                pause = if ask(names).await { first } else { last.min(2 * pause) };
-            }
+    /// Waits until streams wait for logs.
+    pub(crate) async fn wanted(&self) {
+        while !self.any.load(Ordering::SeqCst) {
+            self.wanted.notified().await;
         }
     }
 }
@@ -235,7 +229,7 @@ mod tests {
             assert!(follows.tell("a", extent(5)) && !follows.tell("a", extent(5)));
             assert_eq!(one.as_mut().poll(&mut cx), Poll::Pending, "it wants the value at 5");
             assert!(follows.tell("a", extent(6)));
-            assert_eq!(one.as_mut().poll(&mut cx), Poll::Ready(()));
+            assert_eq!(one.as_mut().poll(&mut cx), Poll::Ready(Ok(())));
             assert_eq!(two.as_mut().poll(&mut cx), Poll::Pending);
             assert!(!follows.tell("a", extent(3)), "old news");
             assert_eq!(follows.names(), ["a"]);
@@ -251,7 +245,7 @@ mod tests {
         // Here the stream reads and finds nothing.
         growth.tell(b"a", extent(2));
         let mut cx = Context::from_waker(Waker::noop());
-        assert_eq!(pin!(watching.until(1)).poll(&mut cx), Poll::Ready(()));
+        assert_eq!(pin!(watching.until(1)).poll(&mut cx), Poll::Ready(Ok(())));
         assert_eq!(pin!(watching.until(2)).poll(&mut cx), Poll::Pending);
         drop(watching);
         assert!(!growth.0.tell("a", extent(3)), "nobody watches any more");
@@ -267,18 +261,18 @@ mod tests {
         watching.reads();
         assert_eq!(pin!(watching.until(5)).poll(&mut cx), Poll::Pending);
         assert!(follows.tell("a", None) && !follows.tell("a", None));
-        assert_eq!(pin!(watching.until(5)).poll(&mut cx), Poll::Ready(()));
+        assert_eq!(pin!(watching.until(5)).poll(&mut cx), Poll::Ready(Ok(())));
         watching.reads();
         assert!(follows.tell("a", new(1, 3)) && follows.tell("a", new(2, 1)));
-        assert_eq!(pin!(watching.until(5)).poll(&mut cx), Poll::Ready(()), "3 were, and are not");
+        assert_eq!(pin!(watching.until(5)).poll(&mut cx), Poll::Ready(Ok(())), "3 were, and are not");
         watching.reads();
         // An append to the first log is repeated, and answered with its position there: the log is read once for that.
         assert!(follows.tell_appended("a", 9) && !follows.tell("a", new(0, 9)));
-        assert_eq!(pin!(watching.until(1)).poll(&mut cx), Poll::Ready(()));
+        assert_eq!(pin!(watching.until(1)).poll(&mut cx), Poll::Ready(Ok(())));
         watching.reads();
         assert_eq!(pin!(watching.until(1)).poll(&mut cx), Poll::Pending);
         follows.tell("a", new(2, 2));
-        assert_eq!(pin!(watching.until(1)).poll(&mut cx), Poll::Ready(()), "a value is at 1 now");
+        assert_eq!(pin!(watching.until(1)).poll(&mut cx), Poll::Ready(Ok(())), "a value is at 1 now");
         watching.reads();
         assert_eq!(pin!(watching.until(2)).poll(&mut cx), Poll::Pending);
         assert!(follows.tell("a", new(3, 2)), "a further one is news");

@@ -11,7 +11,8 @@ use crate::gateway::log::answers::UnreadAnswers;
 use crate::gateway::log::connections::accept;
 use crate::gateway::log::counts::LogServiceCounts;
 use crate::gateway::log::dates::WritableDates;
-use crate::gateway::log::follow::{DEAF, GrowthWatch, LogFollowers, PollPauses, TOLD};
+use crate::gateway::log::follow::{GrowthWatch, LogFollowers};
+use crate::gateway::log::looks::{DEAF, Looks, PollPauses, TOLD};
 use crate::gateway::log::password::PasswordGuard;
 use crate::gateway::log::reads::{READ_BYTES_UNDER_WAY, ReadBudget, ReadPlaces};
 use crate::gateway::log::requests::Requests;
@@ -91,6 +92,9 @@ pub struct LogGatewayConfig {
     /// Bytes of answers that may wait for clients to take them; where there are more, the connection whose answers are
     /// largest is closed. Usually [`UNREAD_BYTES_MAX`](crate::gateway::log::UNREAD_BYTES_MAX).
     pub unread_bytes_max: usize,
+    /// How long a stream waits for a shard that does not answer before it ends with `UNAVAILABLE`. Usually
+    /// [`STREAM_PATIENCE`](crate::gateway::log::STREAM_PATIENCE).
+    pub stream_patience: Duration,
 }
 
 /// How a gateway hears that logs grow, for the streams that wait for it.
@@ -161,6 +165,7 @@ impl LogGateway {
             read_budget: ReadBudget::new(READ_BYTES_UNDER_WAY),
             done: Arc::default(),
             through,
+            stream_patience: config.stream_patience,
             password: config.password.clone(),
         });
         let (done, tails) = (Arc::clone(&shared.done), Arc::clone(&shared.tails));
@@ -218,7 +223,8 @@ async fn serve(
     tasks.spawn(&runtime, accept(listener, to, config.password.is_some()));
     let (looks, follows) = (Arc::clone(&shared), Arc::<LogFollowers>::clone(&shared.follows));
     let ask = move |names| Arc::clone(&looks).look(names);
-    tasks.spawn(&runtime, follows.go_on(pauses, ask));
+    let looks = Looks::new(follows, shared.map, shared.stream_patience, ask);
+    tasks.spawn(&runtime, looks.go_on(pauses));
     let (health, health_service) = tonic_health::server::health_reporter();
     tasks.spawn(&runtime, tell_health(health, status));
     let reflection = tonic_reflection::server::Builder::configure()

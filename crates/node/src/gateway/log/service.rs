@@ -5,6 +5,7 @@ use crate::gateway::log::answers::{AnswerBytes, CountedStream, ToTail, UnreadAns
 use crate::gateway::log::connections::RequestOrigin;
 use crate::gateway::log::counts::{LogRequestKind, LogServiceCounts, Method};
 use crate::gateway::log::follow::LogFollowers;
+use crate::gateway::log::looks::LookAnswer;
 use crate::gateway::log::reads::{ReadBudget, ReadLane};
 use crate::gateway::log::session::GatewaySessions;
 use crate::gateway::log::status::{RetryToken, invalid, not_done, unanswered};
@@ -24,6 +25,7 @@ use amcast_smr::Envelope;
 use amcast_smr::machine::Refusal;
 use bytes::Bytes;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot, watch};
 use tonic::{Request, Response, Status};
 
@@ -58,6 +60,8 @@ pub(crate) struct LogGatewayShared {
     pub(crate) done: Arc<LogServiceCounts>,
     /// The node that serves streams in its place, if any.
     pub(crate) through: Option<TailGateways>,
+    /// How long a stream waits for a shard that does not answer.
+    pub(crate) stream_patience: Duration,
     /// The password that clients must give, if any; nodes get the same.
     pub(crate) password: Option<String>,
 }
@@ -219,22 +223,23 @@ impl LogGatewayShared {
         Ok(positions)
     }
 
-    /// Asks how far the logs of each shard go; whether that is news to any stream.
-    pub(crate) async fn look(self: Arc<Self>, names: Vec<String>) -> bool {
-        let mut shards: Vec<Vec<&str>> = vec![Vec::new(); self.map.shards()];
-        for name in &names {
-            shards[self.map.of_key(name.as_bytes()).index()].push(name);
-        }
-        let mut news = false;
-        for logs in shards.iter().flat_map(|logs| logs.chunks(LIST_MAX)) {
+    /// Asks how far logs of one shard go, and tells the streams that wait for them.
+    pub(crate) async fn look(self: Arc<Self>, logs: Vec<String>) -> LookAnswer {
+        let mut heard = LookAnswer::Missing;
+        for logs in logs.chunks(LIST_MAX) {
             let command = LogCommand::Extents(logs.iter().map(|log| log.as_bytes()).collect());
             // One that has no answer is asked again with the next look.
             let Ok(LogAnswer::Extents(extents)) = self.read(&command).await else { continue };
             for (log, extent) in logs.iter().zip(extents) {
-                news |= self.follows.tell(log, extent);
+                if self.follows.tell(log, extent) {
+                    heard = LookAnswer::News;
+                }
+            }
+            if heard == LookAnswer::Missing {
+                heard = LookAnswer::NoNews;
             }
         }
-        news
+        heard
     }
 }
 

@@ -2,10 +2,11 @@
 //! mean.
 
 use crate::gateway::{CommandFailure, FailureCause};
-use amcast_core::Outcome;
+use amcast_core::{Gid, Outcome};
 use amcast_log::Rejection;
 use amcast_log::client::{OUTCOME_EXECUTED, OUTCOME_KEY, OUTCOME_NOT_EXECUTED};
 use amcast_smr::machine::Refusal;
+use std::time::Duration;
 use tonic::Status;
 use tonic::metadata::MetadataValue;
 
@@ -121,6 +122,15 @@ pub(crate) fn deleted() -> Status {
 pub(crate) fn parting(position: u64) -> Status {
     Status::unavailable(format!(
         "this node stops serving; continue from position {position}, here or elsewhere"
+    ))
+}
+
+/// A stream that ends because its shard does not answer its gateway; `position` is the next one that it would have given.
+pub(crate) fn silent(shard: Gid, patience: Duration, position: u64) -> Status {
+    Status::unavailable(format!(
+        "shard {} has not answered this gateway for {} s; continue from position {position}, here or elsewhere",
+        shard.0,
+        patience.as_secs()
     ))
 }
 

@@ -3,12 +3,16 @@
 //! A stream of a gateway whose process is a node reads, and waits until the log grows. A gateway
 //! without a node forwards the stream of one that has: a node learns of an append at its execution,
 //! without a request.
+//!
+//! A stream whose shard does not answer ends with UNAVAILABLE and its position: after [`STREAM_PATIENCE`], whether it
+//! reads or [waits](super::looks). A gateway that forwards streams turns to another node then; if that one is silent as well,
+//! the stream ends.
 
 use crate::gateway::log::answers::ToTail;
 use crate::gateway::log::connections::RequestOrigin;
 use crate::gateway::log::reads::hold;
 use crate::gateway::log::service::{LogGatewayShared, USUAL_VALUES};
-use crate::gateway::log::status::{deleted, parting};
+use crate::gateway::log::status::{deleted, parting, silent};
 use amcast_log::client::connect_to;
 use amcast_log::proto;
 use amcast_log::proto::log_client::LogClient;
@@ -17,15 +21,22 @@ use bytes::Bytes;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tonic::{Code, Request, Status, Streaming};
 
 /// Bytes of one message of a stream, beside its last value: little, since a stream that is not read
 /// holds one or two of them.
 const BYTES: u32 = 100_000;
 
-/// How long a stream continues to ask when the cluster does not answer.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// How long a stream usually waits for a shard that does not answer: as long as a command waits for its answer.
+pub const STREAM_PATIENCE: Duration = Duration::from_secs(15);
+
+/// How much later than that the stream of a gateway that gave nothing may end.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
+
+/// Gateways in succession that give nothing until their patience is over, before a stream that is passed on ends.
+const SILENT_MAX: u32 = 2;
 
 /// How long it waits before it asks again.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -76,49 +87,92 @@ impl TailPosition {
     }
 }
 
+/// A stream on its way.
+struct TailCursor {
+    next: TailPosition,
+    /// Whether its reader has a message: the first one comes with the first answer, also where that has no values.
+    has_begun: bool,
+    silence: TailSilence,
+}
+
+/// How long a stream has waited for answers.
+#[derive(Default)]
+struct TailSilence {
+    /// When the first of its own reads began that were not answered, if the last was not.
+    unanswered_since: Option<Instant>,
+    /// Gateways in succession that gave nothing in its place until their patience was over.
+    gateways: u32,
+}
+
+impl TailSilence {
+    fn is_over(&self, patience: Duration) -> bool {
+        self.gateways >= SILENT_MAX
+            || self.unanswered_since.is_some_and(|since| since.elapsed() >= patience)
+    }
+}
+
+/// Why a stream has no next values.
+enum NoValues {
+    /// Its read was not answered: it may be repeated.
+    Unanswered,
+    /// The stream ends.
+    Ends(Status),
+}
+
+impl From<Status> for NoValues {
+    fn from(status: Status) -> Self {
+        match status.code() {
+            Code::Unavailable => Self::Unanswered,
+            _ => Self::Ends(status),
+        }
+    }
+}
+
 impl LogGatewayShared {
     /// Feeds a stream until it ends.
-    pub(crate) async fn tail(&self, log: &str, mut next: TailPosition, to: &ToTail) {
-        let mut unanswered_since = None;
+    pub(crate) async fn tail(&self, log: &str, next: TailPosition, to: &ToTail) {
+        let mut cursor = TailCursor { next, has_begun: false, silence: TailSilence::default() };
         let mut look_at = Instant::now();
         loop {
-            let mut patience = None;
+            if cursor.silence.is_over(self.stream_patience) {
+                // The reader may have gone.
+                to.send(Err(self.silent(log, cursor.next))).await;
+                return;
+            }
+            let mut own_until = None;
             if let Some(through) = &self.through {
                 if look_at <= Instant::now() {
-                    if self.pass_on(through, log, &mut next, to).await.is_break() {
+                    if self.pass_on(through, log, &mut cursor, to).await.is_break() {
                         return;
                     }
                     look_at = Instant::now() + LOOK_AGAIN;
+                    continue;
                 }
-                patience = Some(look_at.saturating_duration_since(Instant::now()));
+                own_until = Some(look_at);
             }
             let impatient = async {
-                match patience {
-                    Some(patience) => tokio::time::sleep(patience).await,
+                match own_until {
+                    Some(end) => sleep_until(end).await,
                     None => std::future::pending().await,
                 }
             };
             let mut stopping = self.stopping.clone();
             let step = tokio::select! {
+                biased;
                 () = to.closed() => return,
-                _ = stopping.wait_for(|stop| *stop) => Err(parting(next.from)),
-                step = self.next(log, &mut next, to.from()) => step,
+                _ = stopping.wait_for(|stop| *stop) => {
+                    Err(NoValues::Ends(parting(cursor.next.from)))
+                }
+                step = self.next(log, &mut cursor, to.from()) => step,
                 () = impatient => continue,
             };
             let item = match step {
-                Ok(message) => {
-                    unanswered_since = None;
-                    Ok(message)
+                Ok(message) => Ok(message),
+                Err(NoValues::Unanswered) => {
+                    sleep(AGAIN).await;
+                    continue;
                 }
-                Err(why) if why.code() == Code::Unavailable && !*stopping.borrow() => {
-                    let since = *unanswered_since.get_or_insert_with(Instant::now);
-                    if since.elapsed() < PATIENCE {
-                        tokio::time::sleep(AGAIN).await;
-                        continue;
-                    }
-                    Err(why)
-                }
-                Err(why) => Err(why),
+                Err(NoValues::Ends(why)) => Err(why),
             };
             let ends = item.is_err();
             if !to.send(item).await || ends {
@@ -127,13 +181,18 @@ impl LogGatewayShared {
         }
     }
 
+    /// The end of a stream whose shard does not answer.
+    fn silent(&self, log: &str, next: TailPosition) -> Status {
+        silent(self.map.of_key(log.as_bytes()), self.stream_patience, next.from)
+    }
+
     /// The next values of a log, once there are any.
     async fn next(
         &self,
         log: &str,
-        next: &mut TailPosition,
+        TailCursor { next, has_begun, silence }: &mut TailCursor,
         from: Option<&RequestOrigin>,
-    ) -> Result<proto::TailResponse, Status> {
+    ) -> Result<proto::TailResponse, NoValues> {
         let lane = from.map(|connection| &connection.tails);
         let mut watching = self.follows.watch(log);
         loop {
@@ -149,18 +208,26 @@ impl LogGatewayShared {
             };
             watching.reads();
             let answered = hold(place);
-            let answer = self.read_values(lane, &command, BYTES).await;
+            let since = *silence.unanswered_since.get_or_insert_with(Instant::now);
+            let read = self.read_values(lane, &command, BYTES);
+            let Ok(answer) = timeout_at(since + self.stream_patience, read).await else {
+                return Err(NoValues::Unanswered);
+            };
             _ = answered.send(());
+            if !matches!(&answer, Err(why) if why.code() == Code::Unavailable) {
+                *silence = TailSilence::default();
+            }
             match answer {
                 Ok(LogAnswer::Values { extent, .. })
                     if next.incarnation.is_some_and(|known| known != extent.incarnation) =>
                 {
-                    return Err(deleted());
+                    return Err(deleted().into());
                 }
                 Ok(LogAnswer::Values { extent, values, .. }) => {
-                    // Its reader has to know which log it is of to open it again, also where no value came.
-                    let is_news = next.incarnation.replace(extent.incarnation).is_none();
-                    if !values.is_empty() || is_news {
+                    // Its reader has to know which log it is of to open it again, also where no value came; and that
+                    // it is served.
+                    if !values.is_empty() || !*has_begun {
+                        *has_begun = true;
                         let values = values.into_iter().map(Bytes::from).collect();
                         return Ok(next.gives(extent.incarnation, values));
                     }
@@ -168,15 +235,17 @@ impl LogGatewayShared {
                 Ok(_) => {}
                 Err(why) if why.code() == Code::NotFound => {
                     if next.incarnation.is_some() {
-                        return Err(deleted());
+                        return Err(deleted().into());
                     }
                 }
                 Err(why) if why.code() == Code::OutOfRange => {
-                    return Err(self.trimmed(log, next.incarnation, why).await);
+                    return Err(self.trimmed(log, next.incarnation, why).await.into());
                 }
-                Err(why) => return Err(why),
+                Err(why) => return Err(why.into()),
             }
-            watching.until(next.from).await;
+            if watching.until(next.from).await.is_err() {
+                return Err(NoValues::Ends(self.silent(log, *next)));
+            }
         }
     }
 
@@ -201,12 +270,17 @@ impl LogGatewayShared {
         &self,
         through: &TailGateways,
         log: &str,
-        next: &mut TailPosition,
+        TailCursor { next, has_begun, silence }: &mut TailCursor,
         to: &ToTail,
     ) -> ControlFlow<()> {
         let mut stopping = self.stopping.clone();
         for address in through.next() {
+            if silence.is_over(self.stream_patience) {
+                break;
+            }
+            let begun = Instant::now();
             let Ok(mut stream) = self.open(&address, log, *next).await else { continue };
+            let mut is_silent = true;
             loop {
                 let item = tokio::select! {
                     () = to.closed() => return ControlFlow::Break(()),
@@ -221,11 +295,25 @@ impl LogGatewayShared {
                     Ok(Some(item)) => {
                         next.from = item.from + item.values.len() as u64;
                         next.incarnation = Some(item.incarnation);
+                        is_silent = false;
+                        *silence = TailSilence::default();
+                        // Each of the gateways begins with one, and the stream with the first.
+                        if item.values.is_empty() && *has_begun {
+                            continue;
+                        }
+                        *has_begun = true;
                         Ok(item)
                     }
                     // The log was trimmed, or deleted: so it is everywhere.
                     Err(why) if matches!(why.code(), Code::OutOfRange | Code::NotFound) => Err(why),
-                    Ok(None) | Err(_) => break,
+                    Ok(None) | Err(_) => {
+                        // One that waits for a log to be made gives nothing either, but for longer.
+                        let open = begun.elapsed();
+                        is_silent &= open >= self.stream_patience
+                            && open < self.stream_patience + ENDS_WITHIN;
+                        silence.gateways += u32::from(is_silent);
+                        break;
+                    }
                 };
                 let ends = item.is_err();
                 if !to.send(item).await || ends {
