@@ -1,6 +1,7 @@
 //! `amcast log`: a client of the distributed log, for hands and scripts.
 
 mod lines;
+mod read;
 
 use super::kv::address;
 use super::log_output::unwritten;
@@ -9,11 +10,12 @@ use super::terminal_text::harmless_line;
 use super::wrong_port::{self, Listener};
 use super::{Failure, cluster_dir, secret};
 use amcast_log::client::PASSWORD_MISSING;
-use amcast_log::proto::{Extent, ReadRequest, ReadResponse};
+use amcast_log::proto::Extent;
 use amcast_log::{LogError, LogSession, PATIENCE};
 use amcast_node::cluster_dir::{ClusterDir, GatewayAddresses};
 use amcast_node::config::ClusterFile;
 use amcast_node::control::statuses_of;
+use read::{ReadRange, VALUES_AT_ONCE};
 use serde_json::{Value, json};
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -27,9 +29,6 @@ const INPUT_BYTES_MAX: u64 = 2 << 20;
 
 /// How long after it was looked for a gateway is looked for again.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
-
-/// Values that are asked for at a time.
-const VALUES_AT_ONCE: u32 = 10_000;
 
 /// Appends to logs of a running cluster, reads, trims, follows and deletes them.
 ///
@@ -45,7 +44,8 @@ pub(super) struct LogArgs {
     /// A file with the password of the gateway [the cluster's own, if it is of this machine]
     #[arg(long, global = true, value_name = "FILE")]
     password_file: Option<PathBuf>,
-    /// Print JSON: one document, or one for each value with `tail`
+    /// Print JSON: one document, or one for each value with `tail`; the document of a `read` that breaks off has the member
+    /// `error`
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
@@ -143,7 +143,8 @@ fn about(log: &str) -> impl Fn(LogError) -> Failure {
 
 pub(super) fn run(args: &LogArgs) -> Result<(), Failure> {
     let mut client = args.client()?;
-    let mut out = LogPrinter { json: args.json, to: io::stdout().lock() };
+    let mut to = io::stdout().lock();
+    let mut out = LogPrinter { json: args.json, to: &mut to };
     match &args.action {
         LogAction::Append { log, lines: true, .. } => lines::append(&mut client, log, &mut out),
         LogAction::Append { log, value, .. } => {
@@ -153,7 +154,10 @@ pub(super) fn run(args: &LogArgs) -> Result<(), Failure> {
             out.say(json!({"log": log, "position": position}), format_args!("{position}"))
         }
         LogAction::MultiAppend { additions } => multi_append(&mut client, additions, &mut out),
-        LogAction::Read { log, from, limit } => read(&mut client, log, *from, *limit, &mut out),
+        LogAction::Read { log, from, limit } => {
+            let range = ReadRange { log, from: *from, limit: *limit };
+            read::read(&mut client, range, VALUES_AT_ONCE, &mut out)
+        }
         LogAction::Trim { log, before } => {
             let extent = client.trim(log, *before).map_err(about(log))?;
             if extent.next < *before {
@@ -229,7 +233,7 @@ fn reach(dir: &ClusterDir, file: &ClusterFile) -> Result<Vec<String>, Failure> {
 /// Where results go.
 struct LogPrinter<'a> {
     json: bool,
-    to: io::StdoutLock<'a>,
+    to: &'a mut dyn Write,
 }
 
 impl LogPrinter<'_> {
@@ -261,6 +265,15 @@ impl LogPrinter<'_> {
             true => {
                 writeln!(self.to, "],\"first\":{first},\"next\":{next},\"bytes\":{bytes}}}")
             }
+            false => Ok(()),
+        };
+        ended.and_then(|()| self.to.flush()).map_err(|e| unwritten(&e))
+    }
+
+    /// Ends it with why values are missing.
+    fn break_values(&mut self, failed: &LogError) -> Result<(), Failure> {
+        let ended = match self.json {
+            true => writeln!(self.to, "],\"error\":{}}}", json!(failed.why)),
             false => Ok(()),
         };
         ended.and_then(|()| self.to.flush()).map_err(|e| unwritten(&e))
@@ -340,54 +353,6 @@ fn multi_append(
         each.clone().map(|(log, position)| json!({"log": log, "position": position})).collect();
     let text: Vec<_> = each.map(|(log, position)| format!("{log} {position}")).collect();
     out.say(json!({ "appended": document }), format_args!("{}", text.join("\n")))
-}
-
-fn read(
-    client: &mut LogSession,
-    log: &str,
-    from: Option<u64>,
-    limit: Option<u64>,
-    out: &mut LogPrinter<'_>,
-) -> Result<(), Failure> {
-    let from = match from {
-        Some(from) => from,
-        None => {
-            client
-                .info(&[log])
-                .map_err(failure)?
-                .first()
-                .copied()
-                .flatten()
-                .unwrap_or_default()
-                .first
-        }
-    };
-    let (mut position, mut left) = (from, limit.unwrap_or(u64::MAX));
-    // Values appended meanwhile are not awaited: the log might grow faster than it is read.
-    let mut until = None;
-    let end = loop {
-        let max_values = left.min(u64::from(VALUES_AT_ONCE)) as u32;
-        let asked = ReadRequest { log: log.to_string(), from: position, max_values, max_bytes: 0 };
-        let answer = client.read(asked).map_err(about(log))?;
-        let ReadResponse { values, extent, .. } = answer;
-        let end = extent.unwrap_or_default();
-        if until.is_none() {
-            out.begin_values(log)?;
-        }
-        left = left.min(until.get_or_insert(end.next).saturating_sub(position));
-        for value in values.iter().take(usize::try_from(left).unwrap_or(usize::MAX)) {
-            match out.json {
-                true => out.element(entry(position, value), position == from)?,
-                false => out.value(position, value)?,
-            }
-            position += 1;
-            left -= 1;
-        }
-        if values.is_empty() || left == 0 {
-            break end;
-        }
-    };
-    out.end_values(&end)
 }
 
 fn tail(
