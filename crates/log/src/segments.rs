@@ -473,7 +473,7 @@ impl LogSegments {
         Some((owner, at))
     }
 
-    /// Begins a new segment with the next block, if the current one has some.
+    /// Begins a new segment with the next block, if the current one has a quarter of its size.
     pub(super) fn turn(&mut self) {
         let enough = |number: &u32| self.segments[number].end < self.disk.segment_bytes / 4;
         self.current = self.current.filter(enough);

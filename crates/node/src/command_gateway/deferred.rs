@@ -16,17 +16,25 @@ const AT_ONCE: usize = 4;
 /// The commands of all sessions that are to be sent again.
 #[derive(Default)]
 pub(super) struct DeferredCommands {
-    /// By session, or by a number of its own for a command that is of none.
-    sessions: BTreeMap<u64, DeferredSession>,
+    sessions: BTreeMap<DeferredKey, DeferredSession>,
     /// The sessions in the order of their turns.
-    turns: VecDeque<u64>,
+    turns: VecDeque<DeferredKey>,
     /// Commands that were handed in behind others which are sent again by now: they go next.
     free: VecDeque<GatewayJob>,
     /// Those that were sent again and are not answered, by their first numbers, with the lowest of their groups.
     under_way: BTreeMap<u64, Gid>,
 }
 
-/// A session that has commands to be sent again.
+/// What shares a turn.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum DeferredKey {
+    /// The commands of this session.
+    Session(u64),
+    /// A command that is of none, by its first number.
+    Alone(u64),
+}
+
+/// A session that has commands to be sent again, or one command.
 #[derive(Default)]
 struct DeferredSession {
     /// Their first numbers: the order in which they were sent.
@@ -42,10 +50,9 @@ fn session(job: &GatewayJob) -> Option<u64> {
     session.filter(|session| *session > 0)
 }
 
-/// The number of the session that a command with this first number is deferred with.
-fn key(first: u64, job: &GatewayJob) -> u64 {
-    // Sessions are below 2^63, and so are numbers.
-    session(job).unwrap_or(u64::MAX - first)
+/// The session that a command with this first number is deferred with.
+fn key(first: u64, job: &GatewayJob) -> DeferredKey {
+    session(job).map_or(DeferredKey::Alone(first), DeferredKey::Session)
 }
 
 impl DeferredCommands {
@@ -84,7 +91,7 @@ impl DeferredCommands {
     /// Has a job wait behind those of its session, if there are any; else it is given back.
     pub(super) fn wait_behind(&mut self, job: GatewayJob) -> Option<GatewayJob> {
         let Some(session) = session(&job) else { return Some(job) };
-        if let Some(one) = self.sessions.get_mut(&session) {
+        if let Some(one) = self.sessions.get_mut(&DeferredKey::Session(session)) {
             one.fresh.push_back(job);
         } else if self.free.iter().any(|free| self::session(free) == Some(session)) {
             self.free.push_back(job);
@@ -132,7 +139,7 @@ impl DeferredCommands {
     }
 
     /// Forgets a session that has nothing to be sent again.
-    fn sweep(&mut self, key: u64) {
+    fn sweep(&mut self, key: DeferredKey) {
         if self.sessions.get(&key).is_some_and(|one| one.again.is_empty()) {
             let fresh = self.sessions.remove(&key).map(|one| one.fresh);
             self.free.extend(fresh.into_iter().flatten());
@@ -159,5 +166,50 @@ impl DeferredCommands {
             }
         }
         taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::jobs::JobAsker;
+    use super::*;
+    use amcast_core::{GroupSet, Time};
+    use amcast_smr::Stamp;
+
+    fn job(session: u64) -> GatewayJob {
+        let stamp = Stamp { wall_ms: 0, host_ms: 0 };
+        let head = Envelope { session, request: 1, open_from: 1, stamp, read_only: session == 0 };
+        let mut payload = Vec::new();
+        head.encode(&mut payload);
+        GatewayJob {
+            dst: GroupSet::one(Gid(0)),
+            payload: payload.into(),
+            is_read: session == 0,
+            since: Time::ZERO,
+            asker: JobAsker::Sink(1),
+        }
+    }
+
+    #[test]
+    fn a_command_of_no_session_has_a_turn_of_its_own_beside_sessions_with_any_number() {
+        let mut deferred = DeferredCommands::default();
+        // A client of the log draws any number.
+        let sessions = [5, u64::MAX - 5, u64::MAX - 6];
+        for (first, session) in (1..).zip(sessions) {
+            deferred.refuse(first, &job(session));
+        }
+        deferred.refuse(5, &job(0));
+        deferred.refuse(6, &job(0));
+        assert_eq!(deferred.turns(), 5);
+        for (first, session) in (11..).zip(sessions) {
+            assert!(deferred.wait_behind(job(session)).is_none(), "it waits behind its own");
+            assert!(deferred.refuse_beside(first, &job(session)));
+        }
+        assert!(!deferred.refuse_beside(7, &job(0)));
+        for first in [5, 6] {
+            assert!(deferred.holds(first, &job(0)));
+            deferred.end(first, &job(0));
+        }
+        assert_eq!(deferred.turns(), 3);
     }
 }
