@@ -167,7 +167,12 @@ mod tests {
     impl ChangingLog {
         fn new(values: u64, changes: &[LogChange]) -> Self {
             let values = (0..values).map(|n| Bytes::from(format!("old {n}"))).collect();
-            Self { first: 0, values, incarnation: Some(0), changes: changes.iter().copied().collect() }
+            Self {
+                first: 0,
+                values,
+                incarnation: Some(0),
+                changes: changes.iter().copied().collect(),
+            }
         }
 
         fn is_made_anew(&mut self) {
@@ -183,7 +188,12 @@ mod tests {
 
         fn now(&self) -> Option<Extent> {
             let incarnation = self.incarnation?;
-            Some(Extent { first: self.first, next: self.values.len() as u64, bytes: 9, incarnation })
+            Some(Extent {
+                first: self.first,
+                next: self.values.len() as u64,
+                bytes: 9,
+                incarnation,
+            })
         }
     }
 
@@ -207,7 +217,11 @@ mod tests {
     }
 
     /// What is printed, in pages of two values, and the error.
-    fn printed(log: &mut ChangingLog, from: Option<u64>, is_json: bool) -> (String, Option<String>) {
+    fn printed(
+        log: &mut ChangingLog,
+        from: Option<u64>,
+        is_json: bool,
+    ) -> (String, Option<String>) {
         let mut to = Vec::new();
         let mut out = LogPrinter { json: is_json, to: &mut to };
         let done = read(log, ReadRange { log: "a", from, limit: None }, 2, &mut out);

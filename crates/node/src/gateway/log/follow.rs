@@ -264,7 +264,11 @@ mod tests {
         assert_eq!(pin!(watching.until(5)).poll(&mut cx), Poll::Ready(Ok(())));
         watching.reads();
         assert!(follows.tell("a", new(1, 3)) && follows.tell("a", new(2, 1)));
-        assert_eq!(pin!(watching.until(5)).poll(&mut cx), Poll::Ready(Ok(())), "3 were, and are not");
+        assert_eq!(
+            pin!(watching.until(5)).poll(&mut cx),
+            Poll::Ready(Ok(())),
+            "3 were, and are not"
+        );
         watching.reads();
         // An append to the first log is repeated, and answered with its position there: the log is read once for that.
         assert!(follows.tell_appended("a", 9) && !follows.tell("a", new(0, 9)));
@@ -272,7 +276,11 @@ mod tests {
         watching.reads();
         assert_eq!(pin!(watching.until(1)).poll(&mut cx), Poll::Pending);
         follows.tell("a", new(2, 2));
-        assert_eq!(pin!(watching.until(1)).poll(&mut cx), Poll::Ready(Ok(())), "a value is at 1 now");
+        assert_eq!(
+            pin!(watching.until(1)).poll(&mut cx),
+            Poll::Ready(Ok(())),
+            "a value is at 1 now"
+        );
         watching.reads();
         assert_eq!(pin!(watching.until(2)).poll(&mut cx), Poll::Pending);
         assert!(follows.tell("a", new(3, 2)), "a further one is news");
