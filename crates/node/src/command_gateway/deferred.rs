@@ -25,7 +25,7 @@ pub(super) struct DeferredCommands {
     under_way: BTreeMap<u64, Gid>,
 }
 
-/// What shares a turn.
+/// The commands that share a turn.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum DeferredKey {
     /// The commands of this session.

@@ -27,13 +27,13 @@ enum TestLink {
 }
 
 /// The cluster, as a node uses it that may be cut off.
-struct TestNode {
+struct CutOffBackend {
     local: Arc<Local>,
     link: Mutex<TestLink>,
     unanswered: Mutex<Vec<OnBackendAnswer>>,
 }
 
-impl Backend for TestNode {
+impl Backend for CutOffBackend {
     fn start(&self, _: Arc<dyn BackendAnswers>) {
         unreachable!("the log's gateway has no tokens");
     }
@@ -65,14 +65,14 @@ impl Backend for TestNode {
 
 /// A gateway of a node that may be cut off.
 struct TestNodeGateway {
-    node: Arc<TestNode>,
+    node: Arc<CutOffBackend>,
     gateway: LogGateway,
 }
 
 impl TestNodeGateway {
     fn start(local: &Arc<Local>, hears: GrowthSource) -> Self {
         let (link, unanswered) = (Mutex::new(TestLink::Works), Mutex::default());
-        let node = Arc::new(TestNode { local: Arc::clone(local), link, unanswered });
+        let node = Arc::new(CutOffBackend { local: Arc::clone(local), link, unanswered });
         let mut config = TestLogServer::config(None, hears);
         config.stream_patience = PATIENCE;
         let backend = Arc::clone(&node) as Arc<dyn Backend>;

@@ -15,7 +15,7 @@ pub(super) const VALUES_AT_ONCE: u32 = 10_000;
 /// How often the first position is asked for, where the log is trimmed before it is read.
 const TRIES: u32 = 10;
 
-/// What answers reads: the gateways of a cluster.
+/// The gateways of a cluster, which answer reads.
 pub(super) trait ReadSource {
     /// A page of values.
     fn read(&mut self, asked: ReadRequest) -> Result<ReadResponse, LogError>;
@@ -216,7 +216,7 @@ mod tests {
         }
     }
 
-    /// What is printed, in pages of two values, and the error.
+    /// The output of reading it in pages of two values, and the error.
     fn printed(
         log: &mut ChangingLog,
         from: Option<u64>,
