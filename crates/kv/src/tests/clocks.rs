@@ -81,7 +81,7 @@ impl ReportingHosts {
 }
 
 /// A message's bytes, of a session's request, and from where on its requests are open.
-fn sent(session: u64, (request, open_from): (u64, u64), ms: u64, text: &str) -> Vec<u8> {
+pub(super) fn sent(session: u64, (request, open_from): (u64, u64), ms: u64, text: &str) -> Vec<u8> {
     let args: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
     let read_only = !registry::lookup(args[0]).expect("a known command").writes();
     let stamp = Stamp { wall_ms: ms, host_ms: ms };

@@ -1,6 +1,7 @@
 //! Cuts that are sent while commands continue.
 
 use super::*;
+use amcast_smr::executor::inspection::ExecutorMutant;
 use amcast_smr::machine::Corrupt;
 
 /// A random command over few keys of every kind, so that they often meet.
@@ -133,6 +134,17 @@ fn damage_truncation_and_other_shapes_are_errors() {
     assert_eq!(read(&later).err(), Some(Corrupt::Version(amcast_smr::stream::VERSION + 1)));
 }
 
+/// The content of a stream without its frames, to change it and frame it anew.
+fn content_of(stream: &[u8]) -> Vec<u8> {
+    let (mut content, mut rest) = (Vec::new(), &stream[8..]);
+    while rest.len() > 8 {
+        let len = u32::from_le_bytes(rest[..4].try_into().unwrap()) as usize;
+        content.extend_from_slice(&rest[4..4 + len]);
+        rest = &rest[8 + len..];
+    }
+    content
+}
+
 #[test]
 fn nonsense_with_proper_sums_is_refused_without_panic() {
     use amcast_smr::stream::Piece;
@@ -140,14 +152,7 @@ fn nonsense_with_proper_sums_is_refused_without_panic() {
     for c in &random(8, 80) {
         c.dst.iter().for_each(|g| assert_eq!(node.deliver(g.0, c), Ok(DeliveryResult::Taken)));
     }
-    let bytes = node.stream();
-    // The content without its frames, to change it and frame it anew.
-    let (mut content, mut rest) = (Vec::new(), &bytes[8..]);
-    while rest.len() > 8 {
-        let len = u32::from_le_bytes(rest[..4].try_into().unwrap()) as usize;
-        content.extend_from_slice(&rest[4..4 + len]);
-        rest = &rest[8 + len..];
-    }
+    let content = content_of(&node.stream());
     let frame = |content: &[u8]| {
         let (mut out, mut progress) = (Vec::new(), amcast_smr::stream::StreamProgress::default());
         Piece::begin(SHARDS, &mut progress, &mut out);
@@ -261,6 +266,57 @@ fn a_state_of_version_15_is_read_and_its_sessions_know_what_they_ran() {
         node.restart();
     }
     assert_eq!(node.run(&cast(32, 10, 10, "RPUSH l a b")), ":4\r\n");
+}
+
+/// Words as they are in a stream.
+fn words(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// The state of version 15, and a while later: until `now_ms` the session only repeated requests that had run.
+fn state_15_at(now_ms: u64) -> Vec<u8> {
+    let before = include_bytes!("state-15");
+    let mut content = content_of(before);
+    // Position and time of the last shard; and its floor: session, time of the last command, numbers, nothing refused.
+    let changes = [
+        (words(&[3, 9, 9]), words(&[3, now_ms, now_ms])),
+        (words(&[1, 9, 1, 8, 0, 0]), words(&[1, now_ms, 1, 8, 0, 0])),
+    ];
+    for (old, new) in changes {
+        let mut found = (0..content.len()).filter(|&at| content[at..].starts_with(&old));
+        let (Some(at), None) = (found.next(), found.next()) else { panic!("another state") };
+        content[at..at + new.len()].copy_from_slice(&new);
+    }
+    let mut out = before[..8].to_vec();
+    let mut sum = crc32c::crc32c(&out);
+    for frame in [&content[..], &[]] {
+        let len = (frame.len() as u32).to_le_bytes();
+        let frame = [&len[..], frame].concat();
+        sum = crc32c::crc32c_append(sum, &frame);
+        out.extend_from_slice(&frame);
+        out.extend_from_slice(&sum.to_le_bytes());
+    }
+    out
+}
+
+/// Programs of that time did not renew the record of a request that was only repeated, and each kept it for as long
+/// as it liked: it must not be executed again.
+#[test]
+fn a_record_of_a_state_of_version_15_is_kept_for_as_long_as_its_session() {
+    let repeat = || {
+        let mut node = TestNode::new();
+        drop(node.executor.adopt(read(&state_15_at(500_000)).unwrap()));
+        node.next = [0, 1, 2].map(|g| node.executor.delivered(Gid(g)) + 1);
+        let other = format!("INCR {{{}}}n", key(2));
+        for (seq, ms) in (30..).zip((500_000..=900_000).step_by(LEAP_MS as usize)) {
+            let payload = clocks::sent(7, (seq, seq), ms, &other);
+            node.run(&TestCast { payload, ..cast(seq, seq, ms, &other) });
+        }
+        node.run(&cast(1000, 2, 900_000, "RPUSH l a b"))
+    };
+    assert_eq!(repeat(), ":2\r\n", "it ran");
+    let broken = inspection::with(ExecutorMutant::AgesRetried, repeat);
+    assert_eq!(broken, ":4\r\n", "the test finds it");
 }
 
 /// Bytes that a piece may be longer than asked for: one element, and the frames round it.

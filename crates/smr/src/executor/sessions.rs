@@ -465,6 +465,17 @@ impl Sessions {
         self.table.insert(key, Arc::new(session));
     }
 
+    /// Has each record be remembered for as long as its session is: in states of before records were named by the delivery
+    /// that began their session a request that was only repeated did not renew its record, and it would be executed again.
+    pub(super) fn keep_as_long_as(&mut self, floors: &Floors) {
+        for (&id, floor) in &floors.table {
+            let session = self.table.get_mut(&SessionKey { id, begun: 0 });
+            if let Some(session) = session.filter(|s| s.used_ms < floor.command_ms) {
+                Arc::make_mut(session).used_ms = floor.command_ms;
+            }
+        }
+    }
+
     /// Whether it is known that a request ran.
     pub(super) fn has_run(&self, wrote: &AwaitedWrite) -> bool {
         self.of(wrote.key, wrote.request).is_some()

@@ -17,6 +17,7 @@
 //! with its answers.
 
 use super::clocks::ClockReports;
+use super::mutant::{self, ExecutorMutant};
 use super::parts::PartsSnapshot;
 use super::sessions::{Admission, Floor, Floors, StampRefusal, Timing, UNTIMELY_MAX};
 use super::shard_state::ShardState;
@@ -424,8 +425,11 @@ impl<M: ShardedMachine> ExecutorState<M> {
                 head.parts.read(&mut from)?;
             }
         }
-        for side in &mut it.sides {
+        for (head, side) in it.heads.iter().zip(&mut it.sides) {
             side.read(machine, &mut from)?;
+            if from.version() < BEGUN_SINCE && !mutant::is(ExecutorMutant::AgesRetried) {
+                side.sessions.keep_as_long_as(&head.floors);
+            }
         }
         from.end()?;
         it.line_up_again(machine, &waiting)?;
