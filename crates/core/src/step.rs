@@ -338,6 +338,9 @@ pub struct ProtocolStatus {
     /// Whether it has its place in the order of its group. If so and it is not
     /// [`fit`](Protocol::fit), it only waits for its application's state.
     pub follows: bool,
+    /// How many instances its application has still to execute of those that were ordered before the process started, as far
+    /// as it knows; none once that is done, for good, and where the protocol does not count them.
+    pub catching_up: Option<u64>,
 }
 
 /// Collects what a step asks for. Reused from step to step, so the steady state allocates nothing.

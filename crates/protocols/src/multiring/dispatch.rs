@@ -172,6 +172,7 @@ impl MultiRing {
                 held.learned = held.learned.max(standing.learned);
                 held.applied = held.applied.max(standing.applied);
                 held.trimmable = held.trimmable.max(standing.trimmable);
+                self.start_goals.hear(&ring.topology, id, from, standing.learned);
             }
         }
     }

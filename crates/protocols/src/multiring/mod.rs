@@ -165,6 +165,7 @@ mod read_index;
 mod ring;
 mod shared_bytes;
 mod skip_dissemination;
+mod start_goals;
 mod successor;
 mod topology;
 mod transfer;

@@ -11,6 +11,7 @@ use super::persistence::{AcceptorStorage, DurableAction, Persistence};
 use super::proposer::Proposer;
 use super::read_index::ReadIndexQueue;
 use super::ring::{RingContext, RingMember};
+use super::start_goals::StartGoals;
 use super::topology::{MergePosition, RingId, ring_for};
 use super::transfer::StateNegotiation;
 use super::{MultiRingConfig, MultiRingMutant};
@@ -73,6 +74,7 @@ pub(super) struct MultiRing {
     pub(super) read_indexes: ReadIndexQueue,
     pub(super) levelling: Levelling,
     pub(super) retransmissions: Retransmissions,
+    pub(super) start_goals: StartGoals,
     pub(super) outputs: OutputQueues,
 }
 
@@ -127,6 +129,7 @@ impl MultiRing {
             read_indexes: ReadIndexQueue::default(),
             levelling: Levelling::new(count),
             retransmissions: Retransmissions::default(),
+            start_goals: StartGoals::new(count),
             outputs: OutputQueues::default(),
             rings,
             config: Arc::clone(config),
@@ -225,6 +228,7 @@ impl MultiRing {
             self.merge.install(0, self.persistence.idle_since.1);
         }
         self.persistence.checkpoint.1 = self.merge.next;
+        self.begin_start_goals();
     }
 
     /// Whether values are missing in the log of earlier incarnations, in front of others that it has: its beginning or a part
@@ -365,6 +369,7 @@ impl MultiRing {
         self.finish_recovery(out);
         self.query_state();
         self.report_progress();
+        self.look_at_start_goals(out);
         for id in self.ring_ids() {
             self.with_ring(id, RingMember::run_election);
         }
@@ -602,6 +607,7 @@ impl Protocol for MultiRing {
             decided: self.merge.delivered,
             backlog: backlog as u64,
             follows: self.may_vote() && own.is_some_and(|ring| ring.coordinator_pid().is_some()),
+            catching_up: self.catching_up(),
         }
     }
 }

@@ -585,6 +585,7 @@ impl Protocol for TramReplica {
             decided: self.progress.decided,
             backlog: self.progress.decided.saturating_sub(self.progress.consumed),
             follows: self.follows(),
+            catching_up: None,
         }
     }
 
