@@ -58,10 +58,14 @@ pub struct NodeStatus {
     pub name: String,
     /// Its number in the operating system.
     pub os_pid: u32,
-    /// Whether all its replicas are working members and it has the application's state.
+    /// Whether all its replicas are working members, it has the application's state, and has executed what was ordered before it
+    /// started.
     pub ready: bool,
     /// Why it is not, for people; empty if it is.
     pub why: String,
+    /// It is not ready only because it still executes what was ordered before it started.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub catches_up: bool,
     /// Its replicas, in order of groups.
     pub replicas: Vec<ReplicaStatus>,
     /// The view that its replica is in, where groups have views.
@@ -86,6 +90,13 @@ pub struct NodeStatus {
     /// The resources that it uses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceStatus>,
+}
+
+impl NodeStatus {
+    /// Whether it is a working member of its cluster, although it may lag still.
+    pub const fn is_member(&self) -> bool {
+        self.ready || self.catches_up
+    }
 }
 
 /// A node's view of another one.
@@ -147,7 +158,7 @@ pub struct ViewStatus {
 }
 
 /// A replica as its status page says.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicaStatus {
     /// Its name: `g0/r1`.
     pub name: String,
@@ -175,6 +186,10 @@ pub struct ReplicaStatus {
     /// The tree of the groups that it goes by, where that can be changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overlay: Option<OverlayStatus>,
+    /// How many instances are left of those that were ordered before it started, as far as it knows; none once it has executed
+    /// them, and where the protocol does not count them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub catching_up: Option<u64>,
 }
 
 /// A request of the control socket to the loop.

@@ -41,6 +41,7 @@ pub mod headless;
 pub mod history;
 mod incarnation;
 pub mod ingress;
+mod log_backpressure;
 pub mod log_ends;
 pub mod log_lines;
 mod log_owner;

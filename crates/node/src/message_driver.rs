@@ -14,6 +14,7 @@ use crate::config::{HostPlacement, marks};
 use crate::connection_requests::{ConnectionRequests, group_address};
 use crate::control::{NetworkStatus, PeerStatus};
 use crate::driver_core::DriverCore;
+use crate::log_backpressure::LogBackpressure;
 use crate::log_ends::LogEnds;
 use crate::memory_driver::UpperLayer;
 use crate::message_router::{
@@ -69,6 +70,8 @@ pub(crate) struct MessageDriver {
     astray: u64,
     /// Where their logs are, if they have any.
     keeping: Option<LogLocation>,
+    /// Whether they keep commands waiting.
+    log_backpressure: LogBackpressure,
     /// The nodes whose slowness holds back what is multicast, a bit each.
     awaited: u32,
     /// Finds out who died, where the protocol wants proof.
@@ -163,6 +166,7 @@ impl MessageDriver {
             begun_at: Time::ZERO,
             astray: 0,
             keeping,
+            log_backpressure: LogBackpressure::default(),
             awaited: u32::MAX,
             reach,
             peer_registry,
@@ -450,6 +454,8 @@ impl Replicas for MessageDriver {
         self.now = now;
         let came = self.take_in(now, above) | self.tell_dead(now, above);
         let kept = self.hear_journals(now, above);
+        let logs = self.members.iter().filter_map(DriverCore::journal);
+        self.log_backpressure.look(now, logs.map(ReplicaLog::room));
         let dealt = self.deal(now, above);
         self.log();
         came | kept | dealt
@@ -474,7 +480,7 @@ impl Replicas for MessageDriver {
         let slowest = connected.map(|node| self.post.carrier.backlog(node)).max().unwrap_or(0);
         let waiting = slowest.max(self.post.waiting_bytes());
         let disk_is_full =
-            |member: &DriverCore<Frames>| member.journal().is_some_and(|j| j.room() == 0);
+            |member: &DriverCore<Frames>| member.journal().is_some_and(|j| j.room().free == 0);
         if waiting > BACKLOG_BYTES_MAX || self.members.iter().any(disk_is_full) {
             return 0;
         }
@@ -553,6 +559,10 @@ impl Replicas for MessageDriver {
 
     fn not_met(&self) -> Vec<usize> {
         self.others().filter(|rank| !self.peer_registry.met.contains(rank)).collect()
+    }
+
+    fn log_stuck_since(&self) -> Option<Time> {
+        self.log_backpressure.stuck_since()
     }
 
     fn log_status(&self) -> Option<LogStatus> {

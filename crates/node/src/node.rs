@@ -3,6 +3,7 @@
 
 mod error;
 mod foundation;
+mod status;
 
 pub use error::NodeError;
 
@@ -11,7 +12,7 @@ use crate::clock;
 use crate::cluster_dir::{LogLocation, Transport};
 use crate::command_gateway::OwnNode;
 use crate::config::HostPlacement;
-use crate::control::{self, ControlRequest, NodeStatus, PeerMover, ReplicaStatus};
+use crate::control::{self, ControlRequest, NodeStatus, PeerMover};
 use crate::disk::DiskRecord;
 use crate::execution_notes::ExecutionNotes;
 use crate::incarnation::SharedIncarnation;
@@ -20,7 +21,7 @@ use crate::node_history::{HistoryKind, NodeHistory};
 use crate::overlay_changes::OverlayRequester;
 use crate::peer_registry::Dismissal;
 use crate::replica_host::ReplicaHost;
-use crate::replicas::{Replicas, waits_for_place};
+use crate::replicas::Replicas;
 use crate::reply_sink::{ReplySink, is_of};
 use crate::resources::Resources;
 use crate::skips::NodeSkips;
@@ -585,7 +586,9 @@ impl<A: Application> Node<A> {
         let works = |(status, fit): (ProtocolStatus, bool)| fit && status.follows;
         let all = self.host.cluster.all_groups();
         let is_whole = all.iter().all(|g| works(replicas.status(g)));
-        ingress.serve(!leaves && is_whole && self.host.recovery.app.lacks().is_none());
+        let is_stuck = replicas.log_stuck_since().is_some();
+        let lacks = self.host.recovery.app.lacks().is_some();
+        ingress.serve(!leaves && is_whole && !is_stuck && !lacks);
         let mut any = false;
         while let ReplySink::Ingress(ingress, _) = &mut self.host.reply_sink {
             let replicas = &self.replicas;
@@ -680,82 +683,11 @@ impl<A: Application> Node<A> {
         busy
     }
 
-    /// That it has not met all nodes, which it must before it skips these messages.
-    fn waits_for_all(&self, skips: &str) -> String {
-        let names: Vec<_> =
-            self.replicas.not_met().into_iter().map(crate::config::node_name).collect();
-        format!(
-            "{skips} is skipped only once every node has that decision: waits for {}",
-            names.join(", ")
-        )
-    }
-
     /// Nodes are somewhere else from now on.
     fn move_to(&mut self, places: &[HostPlacement], nodes: Vec<NodeAddress>) {
         if nodes.len() == self.nodes.len() {
             self.replicas.move_to(places);
             self.nodes = nodes;
-        }
-    }
-
-    /// That the other nodes refuse this one, which keeps no data, for people. One that keeps data ends then.
-    fn refused(&self) -> Option<String> {
-        let refusal = self.replicas.refusal().filter(|_| self.kept.is_none())?;
-        let life = self.life.as_ref().map(SharedIncarnation::locked);
-        let file = life.as_ref().map(|life| life.path());
-        Some(refusal.told(&self.name, self.replicas.life(), file))
-    }
-
-    fn status(&self) -> NodeStatus {
-        let cluster = self.host.cluster;
-        let replica = |group: Gid| {
-            let (status, fit) = self.replicas.status(group);
-            ReplicaStatus {
-                name: cluster.name(self.replicas.pid(group)).to_string(),
-                group: group.0,
-                leader: status.leader.map(|p| cluster.name(p).to_string()),
-                epoch: status.epoch,
-                fit,
-                follows: status.follows,
-                delivered: status.delivered,
-                decided: status.decided,
-                applied: self.host.recovery.app.applied(group),
-                backlog: status.backlog,
-                figures: self.host.recovery.app.figures(group),
-                overlay: self.replicas.overlay(group),
-            }
-        };
-        let replicas: Vec<ReplicaStatus> = cluster.all_groups().iter().map(replica).collect();
-        let unfit = replicas.iter().find(|r| !r.fit);
-        let stopped = || self.replicas.stopped(clock::now());
-        let awaits_state = || self.host.awaited_state();
-        let why = match (self.refused().or_else(stopped).or_else(awaits_state), unfit) {
-            (Some(why), _) => why,
-            (None, Some(r)) => waits_for_place(&r.name, &self.replicas.not_met()),
-            (None, None) => match self.host.undecided() {
-                Some(skips) => self.waits_for_all(&skips),
-                None => self.host.recovery.app.lacks().unwrap_or_default().into_owned(),
-            },
-        };
-        let why = match self.replicas.differs() {
-            Some(differs) if !why.is_empty() => format!("{why}; {differs}"),
-            _ => why,
-        };
-        let counts = self.idler.counts();
-        NodeStatus {
-            name: self.name.clone(),
-            os_pid: std::process::id(),
-            ready: why.is_empty(),
-            why,
-            replicas,
-            view: self.host.view(),
-            peers: self.replicas.peers(),
-            network: self.replicas.network(),
-            answers_dropped: self.host.reply_sink.dropped(),
-            rounds: (counts.busy, counts.parks),
-            life: Some(self.replicas.life()),
-            log: self.replicas.log_status(),
-            resources: None,
         }
     }
 }

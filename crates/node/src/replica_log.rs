@@ -7,6 +7,7 @@
 //! its messages back itself.
 
 use crate::cluster_dir::LogLocation;
+use crate::log_backpressure::LogRoom;
 use crate::log_ends::LogEnd;
 use crate::system::sync_folder_of;
 use amcast_core::step::{Medium, Outbox, Output, Ticket};
@@ -388,8 +389,8 @@ impl ReplicaLog {
     }
 
     /// How many bytes it takes before the disk must catch up.
-    pub(crate) fn room(&self) -> usize {
-        self.log.room()
+    pub(crate) fn room(&self) -> LogRoom {
+        LogRoom { free: self.log.room(), most: self.log.room_max() }
     }
 
     /// The volume of records found in it, and of those appended since.

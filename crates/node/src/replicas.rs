@@ -82,6 +82,11 @@ pub(crate) trait Replicas {
         LogVolume::default()
     }
 
+    /// Since when a log has had no room, if that has lasted for so long that other nodes serve their clients sooner.
+    fn log_stuck_since(&self) -> Option<Time> {
+        None
+    }
+
     /// The status of their logs since the node started; none where they have none.
     fn log_status(&self) -> Option<LogStatus> {
         None

@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 /// How often a node is asked whether it is ready.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 
+/// Has the system wait for another minute until the node is ready.
+const EXTENDS: &str = "EXTEND_TIMEOUT_USEC=60000000\n";
+
 /// Tells the system how the node with this control socket is.
 pub(super) struct ServiceNotifier {
     to: Option<(UnixDatagram, SocketAddr)>,
@@ -51,7 +54,10 @@ impl ServiceNotifier {
                 self.ask_at = None;
             }
             Ok(status) => {
-                self.say(&format!("STATUS={}", status.why.replace('\n', " ")));
+                let why = status.why.replace('\n', " ");
+                // It works, and how long that takes depends on how much it missed.
+                let more = if status.catches_up { EXTENDS } else { "" };
+                self.say(&format!("{more}STATUS={why}"));
                 self.ask_at = Some(now + ASK_EVERY);
             }
             // Its loop has not begun yet.

@@ -427,18 +427,11 @@ mod tests {
     fn a_node_that_is_not_ready_or_that_the_others_refuse_is_not_in_sync() {
         let node = |epoch: u64, refused: [bool; 3]| {
             let replica = ReplicaStatus {
-                name: String::new(),
-                group: 0,
                 leader: Some(format!("g0/r{epoch}")),
                 epoch,
                 fit: true,
                 follows: true,
-                delivered: 0,
-                decided: 0,
-                applied: 0,
-                backlog: 0,
-                figures: Default::default(),
-                overlay: None,
+                ..ReplicaStatus::default()
             };
             let peer = |is_refused: bool| amcast_node::control::PeerStatus {
                 refused: is_refused.then(|| "another start of it is known".to_string()),

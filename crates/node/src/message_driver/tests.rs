@@ -112,6 +112,11 @@ impl Protocol for NumberingProtocol {
     }
 }
 
+/// A message as it is told.
+fn first_bytes(bytes: &[u8]) -> &[u8] {
+    &bytes[..bytes.len().min(8)]
+}
+
 /// Persists each message that is submitted, then says so to itself and delivers it.
 struct PersistingProtocol {
     me: Pid,
@@ -144,13 +149,15 @@ impl Protocol for PersistingProtocol {
             }
             Input::Durable(ticket) => self.tell(format!("durable {}", ticket.0)),
             Input::Loaded { ticket, record } => {
-                self.tell(format!("loaded {} {record:?}", ticket.0))
+                self.tell(format!("loaded {} {:?}", ticket.0, record.map(first_bytes)))
             }
             Input::Checkpointed(position) => {
                 self.tell(format!("checkpointed {position}"));
                 out.push(Output::Trim { before: position });
             }
-            Input::Medium(MessageInput::From(_, frame)) => self.tell(format!("heard {frame:?}")),
+            Input::Medium(MessageInput::From(_, frame)) => {
+                self.tell(format!("heard {:?}", first_bytes(frame)));
+            }
             _ => {}
         }
     }
@@ -522,6 +529,33 @@ fn what_follows_a_record_that_is_not_awaited_waits_until_the_system_has_it() {
     let reported = [1, 2].map(|n| (n as usize, ProtocolEvent::CaughtUp(n)));
     assert_eq!(lone.delivered.1, reported);
     assert_eq!(lone.members.post.waiting_bytes(), 0);
+    drop(lone);
+    remove(&keeping);
+}
+
+#[test]
+fn a_log_without_room_for_a_second_is_stuck_until_its_disk_has_taken_it() {
+    let _limit = amcast_test_policy::time_limit();
+    let keeping = keeping("stuck", false);
+    let mut lone = LoneNode::begin(&keeping, true, 0).unwrap();
+    let at = |ms| Time(1) + Span::millis(ms);
+    let payload = vec![7; 1 << 20];
+    for seq in 1..=9 {
+        let submission = Submission { seq, dst: GroupSet::first(1), payload: &payload };
+        lone.members.submit(at(0), submission, &mut lone.delivered);
+    }
+    // Nothing is handed over to the disk: it hangs, as far as this node can tell.
+    let look = |lone: &mut LoneNode, ms| {
+        lone.members.round(at(ms), &mut lone.delivered);
+        (lone.members.room(GroupSet::first(1), 1), lone.members.log_stuck_since())
+    };
+    assert_eq!(look(&mut lone, 10), (0, None), "it may continue soon");
+    assert_eq!(look(&mut lone, 1_009), (0, None));
+    assert_eq!(look(&mut lone, 1_010), (0, Some(at(10))));
+    lone.members.flush(at(2_000), &mut lone.delivered);
+    lone.until("durable 9");
+    let (room, stuck_since) = look(&mut lone, 2_010);
+    assert!(room > 0 && stuck_since.is_none(), "{stuck_since:?}");
     drop(lone);
     remove(&keeping);
 }

@@ -32,7 +32,7 @@ pub struct ClusterBackend {
 struct LocalReads {
     reads: Arc<Reads>,
     watch: Arc<ClusterWatch>,
-    /// Whether it was ready once. Before, it may have forgotten everything.
+    /// Whether it was a working member once. Before, it may have forgotten everything.
     ready: AtomicBool,
 }
 
@@ -41,7 +41,7 @@ impl LocalReads {
         let look = || {
             let rank = node_rank(&self.watch.node());
             let node = rank.and_then(|rank| self.watch.nodes().into_iter().nth(rank)).flatten();
-            node.is_some_and(|node| node.ready)
+            node.is_some_and(|node| node.is_member())
         };
         if !self.ready.load(Ordering::Relaxed) && look() {
             self.ready.store(true, Ordering::Relaxed);

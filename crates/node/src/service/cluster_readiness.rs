@@ -184,7 +184,7 @@ pub fn missing_nodes(
     lives: &[NodeProcess],
 ) -> Vec<MissingNode> {
     let said = watch.ask_now();
-    let missing = (0..said.len()).filter(|&rank| said[rank].as_ref().is_none_or(|n| !n.ready));
+    let missing = (0..said.len()).filter(|&rank| said[rank].as_ref().is_none_or(|n| !n.is_member()));
     let reason = |rank: usize| {
         let life = lives.get(rank)?;
         let why = why_missing(life, said[rank].as_ref(), || dir.last_words(rank));
@@ -235,7 +235,7 @@ impl LateNodes {
     fn arrived(&mut self, said: &[Option<NodeStatus>]) -> Vec<String> {
         let is_ready = |name: &String| {
             let said = node_rank(name).and_then(|rank| said.get(rank)?.as_ref());
-            said.is_some_and(|node| node.ready)
+            said.is_some_and(NodeStatus::is_member)
         };
         self.names.extract_if(.., |name| is_ready(name)).collect()
     }
@@ -243,7 +243,7 @@ impl LateNodes {
 
 /// The nodes that have ended since they were started first, and are not ready again, by what they `said` last.
 fn dead<'a>(lives: &'a [NodeProcess], said: &[Option<NodeStatus>]) -> Vec<&'a NodeProcess> {
-    let is_ready = |rank: usize| matches!(said.get(rank), Some(Some(node)) if node.ready);
+    let is_ready = |rank: usize| matches!(said.get(rank), Some(Some(node)) if node.is_member());
     let lives = lives.iter().enumerate();
     let dead = lives.filter(|(rank, life)| life.last_end.is_some() && !is_ready(*rank));
     dead.map(|(_, life)| life).collect()

@@ -282,12 +282,15 @@ impl ClusterWatch {
         self.leaves.store(true, Ordering::Release);
     }
 
-    /// Whether every node is a full member; else why not.
+    /// Whether every node is a working member; else why not. One may still execute what was ordered before it started.
     ///
     /// # Errors
     /// With the reason, for people.
     pub fn all_ready(&self) -> Result<(), String> {
-        lock(&self.state).said.iter().enumerate().try_for_each(|(rank, said)| own_ready(rank, said))
+        let state = lock(&self.state);
+        let is_none = |said: &Option<NodeStatus>| !said.as_ref().is_some_and(NodeStatus::is_member);
+        let mut others = (0..).zip(&state.said).filter(|(_, said)| is_none(said));
+        others.try_for_each(|(rank, said)| own_ready(rank, said))
     }
 }
 
@@ -347,7 +350,7 @@ impl ServerStatus for ClusterWatch {
             let lost: Vec<_> = state.lost.iter().map(LostShard::to_string).collect();
             return Err(lost.join("; "));
         }
-        let ready = state.said.iter().flatten().filter(|node| node.ready).count();
+        let ready = state.said.iter().flatten().filter(|node| node.is_member()).count();
         let quorum = self.cluster.quorum();
         if ready >= quorum {
             return Ok(());
@@ -402,18 +405,11 @@ mod tests {
 
     fn says(follows: [bool; 2], fit: [bool; 2]) -> Option<NodeStatus> {
         let replica = |(group, (follows, fit))| ReplicaStatus {
-            overlay: None,
-            name: String::new(),
             group,
-            leader: None,
             epoch: 1,
             fit,
             follows,
-            delivered: 0,
-            decided: 0,
-            applied: 0,
-            backlog: 0,
-            figures: Default::default(),
+            ..ReplicaStatus::default()
         };
         Some(NodeStatus {
             ready: fit == [true; 2],
@@ -445,6 +441,9 @@ mod tests {
         assert_eq!(own_ready(2, &says(true)), Ok(()));
         assert!(own_ready(2, &says(false)).unwrap_err().starts_with("n2: "));
         assert_eq!(own_ready(2, &None), Err("n2 does not answer".to_string()));
+        // One that catches up is none of those that are waited for where the next one is to be restarted, and serves.
+        let behind = NodeStatus { ready: false, catches_up: true, ..silent_node() };
+        assert!(behind.is_member() && own_ready(2, &Some(behind)).is_err());
     }
 
     #[test]

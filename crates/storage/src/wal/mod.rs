@@ -260,6 +260,11 @@ impl Wal {
         self.queue_bytes.saturating_sub(self.io_queue.held.load(Ordering::Relaxed))
     }
 
+    /// As [`room`](Self::room), where nothing waits.
+    pub fn room_max(&self) -> usize {
+        self.queue_bytes
+    }
+
     /// The number of the next record.
     pub fn next(&self) -> u64 {
         self.next
