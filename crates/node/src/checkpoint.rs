@@ -570,6 +570,8 @@ fn restored<A: Application>(
     match newest.map(|saved| read::<A>(saved, groups)) {
         Some(Ok((restored, bytes))) => Ok((Some(restored), bytes)),
         Some(Err(StateReadError::Rejected(why))) => {
+            let remedy = "start the version of the program that wrote it, or one that reads it";
+            let why = format!("{why}. The state stays as it is: {remedy}");
             Err(StorageError::UnreadCheckpoint { path, why })
         }
         Some(Err(StateReadError::Damaged(e))) => {

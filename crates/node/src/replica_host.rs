@@ -325,7 +325,7 @@ impl<A: Application> ReplicaHost<A> {
         now >= self.unread.again_at
     }
 
-    /// What the application waits for, for people, if its state is behind.
+    /// The state that the application waits for, for people, if its own is behind.
     pub(crate) fn awaited_state(&self) -> Option<String> {
         let tell = || match &self.unread.why {
             None => "the state is being fetched from another node".to_string(),

@@ -241,12 +241,7 @@ impl fmt::Display for StorageError {
                  remove this file: an older state serves, or that of the others",
                 path.display()
             ),
-            Self::UnreadCheckpoint { path, why } => write!(
-                f,
-                "{}: {why}. The state stays as it is: start the version of the program that wrote it, or one that reads \
-                 it",
-                path.display()
-            ),
+            Self::UnreadCheckpoint { path, why } => write!(f, "{}: {why}", path.display()),
             Self::Misfit { path, why } => write!(f, "{}: {why}", path.display()),
             Self::Skips { path, why } => write!(
                 f,

@@ -141,7 +141,7 @@ impl Cluster {
     /// `command`, with the path of the cluster's file and the node's name as its last two arguments; it is to call
     /// [`node()`] with them.
     ///
-    /// What an acknowledged command survives depends on the protocol that `file` names: see [`Cluster::is_uniform`].
+    /// The protocol that `file` names decides which failures an acknowledged command survives: see [`Cluster::is_uniform`].
     ///
     /// Where the cluster continues with data on disk and a node ends whenever it is started, since its data are damaged, say, the
     /// others serve without it: [`Cluster::missing`] names it. In a new cluster such a node is an error at once.
@@ -215,7 +215,7 @@ impl Cluster {
 
     fn wait(&self, goes_on: bool, patience: Duration) -> Result<(), StartError> {
         let nodes = self.nodes.as_ref().expect("they are there until it is dropped");
-        // What a command of the service is, only the service knows.
+        // Only the service knows its commands.
         let probe = || Ok(());
         let (dir, watch) = (self.dir(), &self.watch);
         let readiness = ClusterReadiness { dir, watch, nodes, probe: &probe, goes_on, patience };

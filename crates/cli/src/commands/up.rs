@@ -26,7 +26,8 @@ use amcast_node::gateway::log::GrowthSource;
 use amcast_node::history::{self, HistoryRecorder, LIMIT_BYTES};
 use amcast_node::secret::random_word;
 use amcast_node::service::{
-    ClusterReadiness, ClusterWatch, LostShard, NotServing, START_PATIENCE, first_partitions,
+    ClusterReadiness, ClusterWatch, LateNodes, LostShard, NotServing, START_PATIENCE,
+    first_partitions,
 };
 use amcast_node::supervisor::{NodeCommand, NodeProcess, OnNodeChange, Supervisor};
 use amcast_node::system::refuses_file;
@@ -34,6 +35,7 @@ use amcast_protocols::multiring;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::OsString;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -504,20 +506,7 @@ impl UpPlan<'_> {
         };
         let hears = GrowthSource::Others(Arc::new(gateways));
         let listening = OpenPorts::begin(ports, &gateway, &watch, file, (None, hears))?;
-        let probe = ServingProbe {
-            door: listening.redis(),
-            password: file.password.as_deref(),
-            together: orders_all(entry(&file.protocol)?, config),
-        };
-        let readiness = ClusterReadiness {
-            dir: &dir,
-            watch: &watch,
-            nodes: &nodes,
-            probe: &|| probe.run(),
-            goes_on: self.goes_on,
-            patience: START_PATIENCE,
-        };
-        let mut late = readiness.wait(stop).map_err(does_not_serve)?;
+        let mut late = self.wait((&dir, &nodes), &watch, listening.redis())?;
         if late.is_some() {
             // Its probe was a command, too.
             watch.begin_workload();
@@ -545,6 +534,29 @@ impl UpPlan<'_> {
         drop(nodes);
         finish(&own_history, file, settled);
         Ok(CleanStop { keep_logs })
+    }
+
+    /// Waits until it serves; the nodes that it serves without, or nothing if it was stopped before.
+    fn wait(
+        &self,
+        (dir, nodes): (&ClusterDir, &Supervisor),
+        watch: &ClusterWatch,
+        door: SocketAddr,
+    ) -> Result<Option<LateNodes>, Failure> {
+        let probe = ServingProbe {
+            door,
+            password: self.file.password.as_deref(),
+            together: orders_all(entry(&self.file.protocol)?, self.config),
+        };
+        let readiness = ClusterReadiness {
+            dir,
+            watch,
+            nodes,
+            probe: &|| probe.run(),
+            goes_on: self.goes_on,
+            patience: START_PATIENCE,
+        };
+        readiness.wait(self.stop).map_err(does_not_serve)
     }
 
     fn node_command(&self, dir: &ClusterDir) -> Result<NodeCommand, Failure> {

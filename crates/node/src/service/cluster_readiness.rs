@@ -89,7 +89,7 @@ fn listed(nodes: &[MissingNode]) -> String {
 pub struct ClusterReadiness<'a> {
     /// The cluster's directory.
     pub dir: &'a ClusterDir,
-    /// What its nodes say.
+    /// The reports of its nodes.
     pub watch: &'a ClusterWatch,
     /// Its nodes' processes.
     pub nodes: &'a Supervisor,
@@ -272,10 +272,9 @@ mod tests {
             ..NodeProcess::default()
         };
         let (n0, n1) = (life("n0", Some(ended)), life("n1", None));
-        let why =
-            |life: &NodeProcess, said: Option<&NodeStatus>, words: Option<&str>| {
-                why_missing(life, said, || words.map(str::to_string))
-            };
+        let why = |life: &NodeProcess, said: Option<&NodeStatus>, words: Option<&str>| {
+            why_missing(life, said, || words.map(str::to_string))
+        };
         assert_eq!(
             why(&n0, None, Some("it is full")),
             format!("its last process {ended}: it is full")

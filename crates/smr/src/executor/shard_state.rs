@@ -253,8 +253,7 @@ pub(super) fn run<M: ShardedMachine>(
                 why.outcome()
             } else {
                 lowest.executed += 1;
-                let read_only = envelope.read_only;
-                let at = ExecutionPoint { id, dst, places, exact, read_only };
+                let at = ExecutionPoint { id, dst, places, exact, read_only: envelope.read_only };
                 let doing = (
                     places[0].shard.index(),
                     ExecutedCommand { id, dst, place: places[0], command: body },
