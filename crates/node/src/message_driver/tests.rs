@@ -112,7 +112,7 @@ impl Protocol for NumberingProtocol {
     }
 }
 
-/// A message as it is told.
+/// The first bytes of a message, for people.
 fn first_bytes(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.len().min(8)]
 }

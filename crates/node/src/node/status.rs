@@ -67,7 +67,7 @@ impl<A: Application> Node<A> {
         }
     }
 
-    /// What a working member lacks.
+    /// The condition that a working member does not meet, if there is one.
     fn lacks(&self) -> Option<String> {
         let lacks = self.host.recovery.app.lacks().map(Cow::into_owned);
         lacks.or_else(|| {

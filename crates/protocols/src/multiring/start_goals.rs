@@ -1,5 +1,5 @@
 //! How far a process must come after its start before it has caught up: an operator who restarts the next node sooner leaves
-//! no majority that could go on at once.
+//! no majority that orders anything meanwhile.
 //!
 //! The *start goal* of a ring is the highest instance that its acceptors report to have learned, each in its first heartbeat
 //! after the start, this process included. It is known once a quorum of them has told theirs: acceptors that do not run
@@ -53,7 +53,7 @@ impl StartGoals {
 impl RingGoal {
     /// Up to which instance the ring must be merged, as far as is known.
     fn needs(&self, ring: &RingMember) -> u64 {
-        // What is trimmed may have been messages.
+        // Trimmed instances may have held messages.
         let messages_end = ring.learner.messages_end.max(ring.log.floor());
         if ring.learner.learned < self.upto { self.upto } else { self.upto.min(messages_end) }
     }
@@ -182,7 +182,7 @@ mod tests {
         learn(&mut member, 0, [1, 2].map(batch).into());
         apply(&mut member);
         assert_eq!(member.status().catching_up, Some(1));
-        // What is ordered meanwhile does not count.
+        // Instances that are ordered meanwhile do not count.
         hear(&mut member, Pid(1), &[(0, 9)]);
         learn(&mut member, 0, [3, 4].map(batch).into());
         assert_eq!(member.catching_up(), Some(1), "delivered, and not executed");

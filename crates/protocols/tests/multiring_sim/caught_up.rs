@@ -23,7 +23,7 @@ const BACK: Span = Span::millis(200);
 /// Everybody is heard by then, and what was ordered before is executed.
 const HEARD_BY: Span = Span::millis(50);
 
-/// What is seen of a run.
+/// The observed events of a run.
 #[derive(Default)]
 struct Seen {
     /// By process: the messages that it delivered.
