@@ -22,9 +22,9 @@ const STUCK_AFTER: Span = Span::secs(1);
 /// The room of a log, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LogRoom {
-    /// What it takes before the disk must catch up.
+    /// The bytes that it takes before the disk must catch up.
     pub(crate) free: usize,
-    /// The same where nothing waits.
+    /// The same where no record waits for the disk.
     pub(crate) most: usize,
 }
 

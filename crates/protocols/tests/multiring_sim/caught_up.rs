@@ -25,7 +25,7 @@ const HEARD_BY: Span = Span::millis(50);
 
 /// The observed events of a run.
 #[derive(Default)]
-struct Seen {
+struct RunObservation {
     /// By process: the messages that it delivered.
     delivered: BTreeMap<Pid, BTreeSet<MsgId>>,
     /// By process: when it started last, and whether it has caught up since.
@@ -33,7 +33,7 @@ struct Seen {
     dead: BTreeSet<Pid>,
 }
 
-impl Seen {
+impl RunObservation {
     fn see(&mut self, event: &TraceEvent<'_>) {
         match *event {
             TraceEvent::Deliver { p, m, .. } => _ = self.delivered.entry(p).or_default().insert(m),
@@ -76,7 +76,7 @@ fn messages_of(row: &MultiRingEntry, members: u32) -> (usize, usize) {
         events_max: 100_000_000,
     };
     let recorded = RunRecord { plan, choices: Choices::default() };
-    let (seen, before) = (RefCell::new(Seen::default()), RefCell::new(None));
+    let (seen, before) = (RefCell::new(RunObservation::default()), RefCell::new(None));
     let had = RefCell::new(None);
     let report = replay_with_notes(
         row,
@@ -121,7 +121,7 @@ fn every_process_that_lives_catches_up_under_all_faults() {
             let ran = record(row, &config, &settings, seed, &mut recorded, &mut |_| {});
             assert_eq!(ran.expect("it is built").outcome, RunOutcome::Settled, "{seed}");
             let last = std::cell::Cell::new(Time::ZERO);
-            let seen = RefCell::new(Seen::default());
+            let seen = RefCell::new(RunObservation::default());
             let pids = config.cluster().pids().map(|p| (p, (Time::ZERO, false)));
             seen.borrow_mut().starts = pids.collect();
             let report = replay_with_notes(
