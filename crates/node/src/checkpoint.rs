@@ -558,7 +558,10 @@ impl SaveSchedule {
     }
 }
 
-/// The newest state of the directory `path`, if there is one that is not damaged, and how many bytes it has.
+/// The newest state that is not damaged, if there is one, and how many bytes it has.
+type NewestState<S> = (Option<Restored<S>>, u64);
+
+/// The newest state of the directory `path`.
 ///
 /// # Errors
 /// When it is whole, and this program does not read it.
@@ -566,7 +569,7 @@ fn restored<A: Application>(
     newest: Option<CheckpointReader>,
     groups: usize,
     path: PathBuf,
-) -> Result<(Option<Restored<A::State>>, u64), StorageError> {
+) -> Result<NewestState<A::State>, StorageError> {
     match newest.map(|saved| read::<A>(saved, groups)) {
         Some(Ok((restored, bytes))) => Ok((Some(restored), bytes)),
         Some(Err(StateReadError::Rejected(why))) => {

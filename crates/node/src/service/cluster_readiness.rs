@@ -184,7 +184,8 @@ pub fn missing_nodes(
     lives: &[NodeProcess],
 ) -> Vec<MissingNode> {
     let said = watch.ask_now();
-    let missing = (0..said.len()).filter(|&rank| said[rank].as_ref().is_none_or(|n| !n.is_member()));
+    let missing =
+        (0..said.len()).filter(|&rank| said[rank].as_ref().is_none_or(|n| !n.is_member()));
     let reason = |rank: usize| {
         let life = lives.get(rank)?;
         let why = why_missing(life, said[rank].as_ref(), || dir.last_words(rank));
