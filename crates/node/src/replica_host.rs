@@ -35,19 +35,20 @@ const ASK_UNREAD_EVERY: Span = Span::secs(10);
 /// States of other nodes that this program did not read since one was installed.
 #[derive(Default)]
 struct UnreadStates {
-    /// Why the last one was not, for people.
-    why: Option<String>,
+    /// Why the last one was not, for people, and the node that gave it.
+    last: Option<(String, String)>,
     /// When another one may be asked for.
     again_at: Time,
 }
 
 impl UnreadStates {
-    /// One was not read at `now`.
-    fn found(&mut self, why: String, now: Time) {
-        if self.why.as_ref() != Some(&why) {
-            tracing::error!("this program does not read the state of another node: {why}");
+    /// That of the node `from` was not read at `now`. The log has a line for each reason, and none where all nodes give
+    /// such a state in turn.
+    fn found(&mut self, from: String, why: String, now: Time) {
+        if self.last.as_ref().is_none_or(|(last, _)| *last != why) {
+            tracing::error!("this program does not read the state of another node: {from}: {why}");
         }
-        (self.why, self.again_at) = (Some(why), now + ASK_UNREAD_EVERY);
+        (self.last, self.again_at) = (Some((why, from)), now + ASK_UNREAD_EVERY);
     }
 }
 
@@ -308,7 +309,9 @@ impl<A: Application> ReplicaHost<A> {
                     free(old);
                 }
             }
-            Some(TransferEvent::Unreadable(why)) => self.unread.found(why, clock::now()),
+            Some(TransferEvent::Unreadable { from, why }) => {
+                self.unread.found(from, why, clock::now());
+            }
             Some(TransferEvent::Ended(fetched)) => {
                 if fetched.is_none() {
                     tracing::info!("no node gave its state; asking again");
@@ -327,11 +330,11 @@ impl<A: Application> ReplicaHost<A> {
 
     /// The state that the application waits for, for people, if its own is behind.
     pub(crate) fn awaited_state(&self) -> Option<String> {
-        let tell = || match &self.unread.why {
+        let tell = || match &self.unread.last {
             None => "the state is being fetched from another node".to_string(),
-            Some(why) => format!(
+            Some((why, from)) => format!(
                 "this program does not read the state of another node, and tries it again every {} s: start the \
-                 version that the other nodes run ({why})",
+                 version that the other nodes run ({from}: {why})",
                 ASK_UNREAD_EVERY.0 / 1_000_000_000
             ),
         };

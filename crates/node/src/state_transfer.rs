@@ -141,8 +141,8 @@ pub(crate) enum TransferEvent<S> {
     /// A node gives its own. The rest of it is read when the asker has made room, and says so
     /// ([`StateFetch::go_on`]).
     Comes,
-    /// A node gave its own, and this program does not read it; why, for people. Other nodes are asked next.
-    Unreadable(String),
+    /// This node gave its own, and this program does not read it; why, for people. Other nodes are asked next.
+    Unreadable { from: String, why: String },
     /// It is here, or nobody could give it.
     Ended(Option<FetchedState<S>>),
 }
@@ -204,7 +204,7 @@ impl<S: Send + 'static> StateFetch<S> {
                     Ok(fetched) => return Some(fetched),
                     Err(StateReadError::Damaged(why)) => tracing::info!("{from}: {why}"),
                     Err(StateReadError::Rejected(why)) => {
-                        gate.tell(TransferEvent::Unreadable(format!("{from}: {why}")));
+                        gate.tell(TransferEvent::Unreadable { from: from.to_string(), why });
                     }
                 }
                 None
@@ -228,8 +228,8 @@ impl<S: Send + 'static> StateFetch<S> {
             }
             Err(TryRecvError::Disconnected) => {
                 self.has_panicked = true;
-                let why = "the thread that read a state panicked".to_string();
-                Some(TransferEvent::Unreadable(why))
+                let (from, why) = ("another node", "the thread that read its state panicked");
+                Some(TransferEvent::Unreadable { from: from.to_string(), why: why.to_string() })
             }
             Ok(news) => Some(news),
         }
@@ -425,7 +425,7 @@ mod tests {
             match fetching.poll() {
                 Some(TransferEvent::Ended(fetched)) => return fetched,
                 Some(TransferEvent::Comes) => fetching.go_on(),
-                Some(TransferEvent::Unreadable(why)) => panic!("{why}"),
+                Some(TransferEvent::Unreadable { from, why }) => panic!("{from}: {why}"),
                 None => {}
             }
             sources.iter_mut().for_each(|source| _ = source.round());
@@ -500,8 +500,9 @@ mod tests {
                     events.push("comes".to_string());
                     fetching.go_on();
                 }
-                Some(TransferEvent::Unreadable(why)) => {
-                    events.push(why.replace(&socket.display().to_string(), "it"));
+                Some(TransferEvent::Unreadable { from, why }) => {
+                    let from = from.replace(&socket.display().to_string(), "it");
+                    events.push(format!("{from}: {why}"));
                 }
                 Some(TransferEvent::Ended(fetched)) => {
                     events.push(fetched.map_or("nothing", |_| "a state").to_string());
@@ -534,8 +535,8 @@ mod tests {
         let (mut fetching, _room) = StateFetch::of(news);
         assert!(fetching.poll().is_none());
         drop(tell);
-        let why = fetching.poll();
-        assert!(matches!(why, Some(TransferEvent::Unreadable(why)) if why.contains("panicked")));
+        let Some(TransferEvent::Unreadable { why, .. }) = fetching.poll() else { panic!() };
+        assert!(why.contains("panicked"), "{why}");
         assert!(matches!(fetching.poll(), Some(TransferEvent::Ended(None))));
     }
 

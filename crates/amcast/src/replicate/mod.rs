@@ -9,7 +9,8 @@
 //! again and gets its state back. That holds with protocols that are uniform throughout, such as `multi-ring` and `tram`
 //! ([`Cluster::is_uniform`]). The others are for services that can do with less: when a node fails, is partitioned away or
 //! excluded because it was slow, commands that it acknowledged may be lost, or it may have executed them in another order than the
-//! others. Restarts of a majority at one time are survived where the protocol keeps a log, and the cluster has a directory.
+//! others. Restarts of a majority at one time are survived where the protocol keeps a log, and the cluster has a directory; a
+//! power failure of a majority, too, where its log is on the disk before it answers, as with `multi-ring`.
 //!
 //! The cluster's file names the protocol: one over shared memory, or one over the network, such as
 //! rings of Paxos, which keep a log, or, with one shard, uniform broadcasts. Where the protocol keeps a

@@ -113,6 +113,8 @@ impl<M: SimulatedService> SimApplication<M> {
 impl<M: SimulatedService> Application for SimApplication<M> {
     type State = ExecutorState<M>;
 
+    const FITS_TWICE: bool = M::FITS_TWICE;
+
     fn deliver(&mut self, command: DeliveredCommand<'_>, answer: TellAnswer<'_>) -> bool {
         if self.is_hung {
             return false;

@@ -19,6 +19,7 @@ use amcast_core::{
 use amcast_sim::{
     Host, HostPorts, HostRequest, RunRecord, RunReport, RunSettings, record_hosted, replay_hosted,
 };
+use amcast_smr::ShardedMachine;
 use amcast_smr::application::Application;
 use amcast_smr::recovery::TakeOver;
 use std::cell::RefCell;
@@ -527,7 +528,9 @@ impl<W: Workload> ServiceHost<W> {
         };
         counted.into_iter().for_each(|what| self.count(what));
         let Some(running) = &mut self.nodes[rank].running else { return };
-        if transfer.is_given() && running.recovery.make_room().is_some() {
+        // Where two states fit, the new one is read first.
+        let makes_room = transfer.is_given() && !W::Machine::FITS_TWICE;
+        if makes_room && running.recovery.make_room().is_some() {
             // The state that it gave to another node, or to its disk, is gone.
             running.stop_giving();
             running.stop_saving();

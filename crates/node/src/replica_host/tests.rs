@@ -225,7 +225,8 @@ fn a_state_that_the_program_does_not_read_is_in_the_status_and_asked_for_again_l
     let awaited = host.awaited_state().unwrap();
     assert!(awaited.contains("is being fetched"), "{awaited}");
     assert!(host.may_fetch(clock::now()));
-    for event in [TransferEvent::Unreadable("n1: refused".into()), TransferEvent::Ended(None)] {
+    let unread = TransferEvent::Unreadable { from: "n1".to_string(), why: "refused".to_string() };
+    for event in [unread, TransferEvent::Ended(None)] {
         tell.send(event).unwrap();
         host.take_over();
     }

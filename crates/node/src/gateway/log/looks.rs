@@ -14,7 +14,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// How long after it asked a gateway asks again: at first, while there is news; doubled up to the second
 /// while there is none.
@@ -25,6 +25,9 @@ pub(crate) const DEAF: PollPauses = (Duration::from_millis(2), Duration::from_mi
 
 /// Of one that does.
 pub(crate) const TOLD: PollPauses = (Duration::from_secs(1), Duration::from_secs(1));
+
+/// How long an answer is waited for at most: a look that got lost keeps no further one from being sent.
+const LOOK_MAX: Duration = Duration::from_secs(5);
 
 /// How long the answers of a round are waited for.
 const ROUND: Duration = Duration::from_secs(1);
@@ -139,7 +142,10 @@ where
                 looks.is_under_way = true;
                 looks.unanswered_since.get_or_insert(now);
                 let answer = (self.ask)(names.clone());
-                self.under_way.spawn(async move { LookEnd { shard, round, answer: answer.await } });
+                self.under_way.spawn(async move {
+                    let answer = timeout(LOOK_MAX, answer).await.unwrap_or(LookAnswer::Missing);
+                    LookEnd { shard, round, answer }
+                });
                 begun += 1;
             }
         }
@@ -148,8 +154,11 @@ where
 
     /// Notes how a look ended.
     fn note(&mut self, ended: Result<LookEnd, JoinError>) -> LookEnd {
-        // None is cancelled.
-        let end = ended.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()));
+        let end = match ended.map_err(JoinError::try_into_panic) {
+            Ok(end) => end,
+            Err(Ok(panic)) => std::panic::resume_unwind(panic),
+            Err(Err(cancelled)) => unreachable!("none is cancelled: {cancelled}"),
+        };
         let looks = &mut self.shards[end.shard];
         looks.is_under_way = false;
         if end.answer != LookAnswer::Missing {
@@ -173,7 +182,6 @@ mod tests {
     use super::*;
     use crate::gateway::log::follow::UnansweredLooks;
     use std::sync::Mutex;
-    use tokio::time::timeout;
 
     const SHARDS: usize = 2;
 

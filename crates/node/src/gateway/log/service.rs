@@ -27,7 +27,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot, watch};
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 /// Values of a read that does not say how many, and logs of a list.
 pub(crate) const USUAL_VALUES: u32 = 1000;
@@ -229,7 +229,13 @@ impl LogGatewayShared {
         for logs in logs.chunks(LIST_MAX) {
             let command = LogCommand::Extents(logs.iter().map(|log| log.as_bytes()).collect());
             // One that has no answer is asked again with the next look.
-            let Ok(LogAnswer::Extents(extents)) = self.read(&command).await else { continue };
+            let extents = match self.read(&command).await {
+                Ok(LogAnswer::Extents(extents)) => extents,
+                Err(why) if why.code() == Code::Unavailable => continue,
+                // Its shard answers, so that streams are to wait: what is wrong with the look is nothing that another gateway
+                // would mend.
+                Ok(_) | Err(_) => Vec::new(),
+            };
             for (log, extent) in logs.iter().zip(extents) {
                 if self.follows.tell(log, extent) {
                     heard = LookAnswer::News;

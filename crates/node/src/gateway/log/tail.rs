@@ -280,6 +280,8 @@ impl LogGatewayShared {
             }
             let begun = Instant::now();
             let Ok(mut stream) = self.open(&address, log, *next).await else { continue };
+            // A read of its own that this interrupted is over, and was not left unanswered.
+            silence.unanswered_since = None;
             let mut is_silent = true;
             loop {
                 let item = tokio::select! {
