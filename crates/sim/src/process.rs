@@ -262,18 +262,21 @@ impl SimProcess {
                 waits.push((m, wait));
             }
         };
-        let status = match &self.node {
-            Some(ProtocolProcess::Messages(node)) => {
-                node.waiting(&mut tell);
-                node.status()
-            }
-            Some(ProtocolProcess::Memory(node, _)) => {
-                node.waiting(&mut tell);
-                node.status()
-            }
+        match &self.node {
+            Some(ProtocolProcess::Messages(node)) => node.waiting(&mut tell),
+            Some(ProtocolProcess::Memory(node, _)) => node.waiting(&mut tell),
+            None => {}
+        }
+        (self.status(), waits)
+    }
+
+    /// Its status, if it lives.
+    pub(crate) fn status(&self) -> ProtocolStatus {
+        match &self.node {
+            Some(ProtocolProcess::Messages(node)) => node.status(),
+            Some(ProtocolProcess::Memory(node, _)) => node.status(),
             None => ProtocolStatus::default(),
-        };
-        (status, waits)
+        }
     }
 
     /// Puts a input into the inbox; one look and one alarm are enough at a time.

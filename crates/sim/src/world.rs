@@ -598,6 +598,7 @@ impl<'a> SimulatedRun<'a> {
             && self.all_together()
             && self.all_fit()
             && self.missing(1).is_empty()
+            && self.procs.iter().all(|p| !p.alive() || p.status().catching_up.is_none())
     }
 
     /// Whether each component of a partition continues, with an order of its own.

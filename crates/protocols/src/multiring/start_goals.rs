@@ -22,6 +22,8 @@ use amcast_core::{Outbox, Pid};
 pub(super) struct StartGoals {
     /// By ring.
     rings: Vec<RingGoal>,
+    /// The process had to execute something to reach them.
+    was_behind: bool,
     /// The process has reached all of them.
     are_reached: bool,
 }
@@ -37,7 +39,8 @@ struct RingGoal {
 
 impl StartGoals {
     pub(super) fn new(rings: usize) -> Self {
-        Self { rings: alloc::vec![RingGoal::default(); rings], are_reached: false }
+        let rings = alloc::vec![RingGoal::default(); rings];
+        Self { rings, was_behind: false, are_reached: false }
     }
 
     /// A member of the ring has learned the instances below `learned`. Only acceptors count, and each once.
@@ -93,12 +96,15 @@ impl MultiRing {
 
     /// Notes whether this process has caught up.
     pub(super) fn look_at_start_goals(&mut self, out: &mut Outbox<Messages<RingPacket>>) {
-        if !self.start_goals.are_reached
-            && self.has_state()
-            && self.knows_start_goals()
-            && self.instances_left() == 0
-        {
-            self.start_goals.are_reached = true;
+        if self.start_goals.are_reached || !self.knows_start_goals() {
+            return;
+        }
+        if !self.has_state() || self.instances_left() > 0 {
+            self.start_goals.was_behind = true;
+            return;
+        }
+        self.start_goals.are_reached = true;
+        if self.start_goals.was_behind {
             out.mark("multiring-caught-up");
         }
     }
