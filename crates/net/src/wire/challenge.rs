@@ -148,10 +148,10 @@ mod tests {
     fn what_both_ends_say_reads_back_and_begins_with_these_bytes() {
         let secret = Secret::parse(&[b's'; 32]).unwrap();
         let opening = opening(&NONCES.dialler);
-        assert_eq!(opening[..9], [b'a', b'm', b'c', b'S', 13, 0, 3, 0, 7]);
+        assert_eq!(opening[..9], [b'a', b'm', b'c', b'S', 14, 0, 3, 0, 7]);
         assert_eq!(read_opening(&opening), Ok(NONCES.dialler));
         let challenge = NONCES.challenge(&secret);
-        assert_eq!(challenge[..9], [b'a', b'm', b'c', b'S', 13, 0, 4, 0, 8]);
+        assert_eq!(challenge[..9], [b'a', b'm', b'c', b'S', 14, 0, 4, 0, 8]);
         let read = Nonces::of_challenge(NONCES.dialler, &challenge, &secret);
         assert_eq!(read, Ok(Some(NONCES)));
         for purpose in [Purpose::Ask, Purpose::Answer] {
