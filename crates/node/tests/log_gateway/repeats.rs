@@ -94,7 +94,7 @@ fn a_stream_of_a_quiet_log_outlives_each_gateway_that_stops() {
         drop(std::mem::replace(&mut serving, next));
     }
     serving.client().append("a", "x").unwrap();
-    assert_eq!(given.recv_timeout(Duration::from_secs(10)), Ok(0), "the stream goes on");
+    assert_eq!(given.recv_timeout(Duration::from_secs(10)), Ok(0), "the stream continues");
     stream.join().unwrap().unwrap();
 }
 
