@@ -119,6 +119,11 @@ fn a_node_of_a_file_that_no_supervisor_has_is_refused_and_so_is_one_that_lets_st
     let why = refused();
     assert!(matches!(why, StartError::Insecure(_)), "{why}");
     assert!(why.to_string().contains("secret is missing"), "{why}");
+    // Neither does the supervisor start such nodes.
+    let file = ClusterFile::read(&path).expect("it is whole");
+    let command = NodeCommand { program: "false".into(), args: Vec::new() };
+    let why = Cluster::start(&file, None, command).err().expect("it is not started");
+    assert!(matches!(why, StartError::Insecure(_)), "{why}");
     // Another file beside that of the supervisor is not the one that it has.
     let beside = data.join("mine.toml");
     std::fs::write(&beside, at("127.0.0.1")).expect("there is room");

@@ -2,7 +2,8 @@
 //!
 //! A [`StateMachine`] declares a command's keys and executes it; [`StateMachineAdapter`] makes a
 //! [`ShardedMachine`] of it. A snapshot saves each shard in one go, so its node waits for as long as
-//! [`Shard::save`] takes; a service with much state implements [`ShardedMachine`] and
+//! [`Shard::save`] takes. A node that gets its state from another one has two of them for a moment, the old and the new,
+//! and the bytes of one shard besides. A service with much state implements [`ShardedMachine`] and
 //! [`MachinePart`] itself, as the key-value store does.
 
 use crate::digest::Slice;

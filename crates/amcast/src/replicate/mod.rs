@@ -148,7 +148,8 @@ impl Cluster {
     /// others serve without it: [`Cluster::missing`] names it. In a new cluster such a node is an error at once.
     ///
     /// # Errors
-    /// When it cannot be started, or does not serve within [`START_PATIENCE`]; nothing is left running then.
+    /// When it cannot be started, would let strangers in, or does not serve within [`START_PATIENCE`]; nothing is left running
+    /// then.
     pub fn start(
         file: &ClusterFile,
         data: Option<&Path>,
@@ -186,6 +187,7 @@ impl Cluster {
             file.go_on_from(&kept).map_err(another)?;
             goes_on = true;
         }
+        file.check_strangers().map_err(StartError::Insecure)?;
         file.settle(entry, data.is_some()).map_err(StartError::Io)?;
         let config = file.check(entry).map_err(StartError::Config)?;
         let own = SupervisedDir::create(data, &mut file, ClusterRegistry::usual())?;

@@ -125,7 +125,7 @@ impl ClusterReadiness<'_> {
             let quorum = self.watch.cluster().quorum();
             let bearable = if self.goes_on { lives.len().saturating_sub(quorum) } else { 0 };
             if failing.len() > bearable {
-                return Err(cannot_start(&failing));
+                return Err(cannot_start(&failing, |rank| self.dir.last_words(rank)));
             }
             let is_late = begun.elapsed() >= self.patience;
             let serves = self.watch.ready();
@@ -250,10 +250,17 @@ fn dead<'a>(lives: &'a [NodeProcess], said: &[Option<NodeStatus>]) -> Vec<&'a No
     dead.map(|(_, life)| life).collect()
 }
 
-/// That these nodes end whenever they are started.
-fn cannot_start(failing: &[&NodeProcess]) -> NotServing {
+/// That these nodes end whenever they are started, and by their last words why.
+fn cannot_start(
+    failing: &[&NodeProcess],
+    last_words: impl Fn(usize) -> Option<String>,
+) -> NotServing {
     let told = |life: &&NodeProcess| {
-        let why = life.last_end.clone().unwrap_or_else(|| "does not begin".to_string());
+        let end = life.last_end.clone().unwrap_or_else(|| "does not begin".to_string());
+        let why = match node_rank(&life.name).and_then(&last_words) {
+            Some(words) => format!("{end}: {words}"),
+            None => end,
+        };
         MissingNode { name: life.name.clone(), why }
     };
     NotServing::CannotStart(failing.iter().map(told).collect())
@@ -284,8 +291,9 @@ mod tests {
         assert_eq!(why(&n1, None, None), "it does not answer");
         let status = NodeStatus { why: "it reads its state".to_string(), ..NodeStatus::default() };
         assert_eq!(why(&n0, Some(&status), None), "it reads its state", "it lives again");
-        let cannot = cannot_start(&[&n0, &n1]).to_string();
-        let expected = "n0 cannot be started: it ended with exit code 1, n1 cannot be started: it does not begin";
+        let words = |rank| (rank == 0).then(|| "it is full".to_string());
+        let cannot = cannot_start(&[&n0, &n1], words).to_string();
+        let expected = "n0 cannot be started: it ended with exit code 1: it is full, n1 cannot be started: it does not begin";
         assert_eq!(cannot, expected);
         let missing = |life: &NodeProcess| MissingNode {
             name: life.name.clone(),

@@ -117,13 +117,13 @@ impl LogGatewayShared {
         }
     }
 
-    /// Has a read of a log executed that asks for so many bytes beside the last value, once there is room for its answer.
+    /// Has `read` begin, which asks for so many bytes of a log beside the last value, once there is room for its answer.
     /// `lane` is that of its connection.
     pub(crate) async fn read_values(
         &self,
         lane: Option<&ReadLane>,
-        command: &LogCommand<'_>,
         bytes_max: u32,
+        read: impl Future<Output = Result<LogAnswer, Status>>,
     ) -> Result<LogAnswer, Status> {
         // No value is larger than a command.
         let asked = bytes_max as usize + self.payload_max;
@@ -131,7 +131,7 @@ impl LogGatewayShared {
             Ok(LogAnswer::Values { values, .. }) => Some(values.iter().map(|v| v.len()).sum()),
             _ => None,
         };
-        self.read_budget.within(lane, asked, self.read(command), size).await
+        self.read_budget.within(lane, asked, read, size).await
     }
 
     /// Has a command executed once that changes something.
@@ -346,7 +346,7 @@ impl Log for LogGatewayService {
             bytes_max,
         };
         let lane = connection.as_ref().map(|connection| &connection.reads);
-        let answer = self.0.read_values(lane, &command, bytes_max).await;
+        let answer = self.0.read_values(lane, bytes_max, self.0.read(&command)).await;
         let answer = self.0.done.note(timer, LogRequestKind::Read, answer)?;
         let LogAnswer::Values { from, extent: e, values } = answer else {
             return Err(wrong_answer());

@@ -208,11 +208,16 @@ impl LogGatewayShared {
             };
             watching.reads();
             let answered = hold(place);
-            let since = *silence.unanswered_since.get_or_insert_with(Instant::now);
-            let read = self.read_values(lane, &command, BYTES);
-            let Ok(answer) = timeout_at(since + self.stream_patience, read).await else {
-                return Err(NoValues::Unanswered);
+            let asked_at = Instant::now();
+            let read = async {
+                // It has waited for room until now, which is not the shard's silence.
+                let waited = asked_at.elapsed();
+                let since = silence.unanswered_since.map_or_else(Instant::now, |at| at + waited);
+                silence.unanswered_since = Some(since);
+                let answer = timeout_at(since + self.stream_patience, self.read(&command)).await;
+                answer.unwrap_or_else(|_| Err(self.silent(log, *next)))
             };
+            let answer = self.read_values(lane, BYTES, read).await;
             _ = answered.send(());
             if !matches!(&answer, Err(why) if why.code() == Code::Unavailable) {
                 *silence = TailSilence::default();
