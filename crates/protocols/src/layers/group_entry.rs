@@ -14,8 +14,8 @@ use amcast_core::config::ParamKind;
 use amcast_core::groupcast::Groupcast;
 use amcast_core::messages::{FramedProtocol, Lane};
 use amcast_core::parameters::{
-    DETECTOR, Detector, HEARTBEAT, LANE, PacketLane, RETRY, SUSPECT, WINDOW_BYTES, check_timers,
-    check_window,
+    DETECTOR, Detector, HEARTBEAT, LANE, LINK, PacketLane, RETRY, SUSPECT, WINDOW_BYTES,
+    check_timers, check_window,
 };
 use amcast_core::{Config, ConfigError, Param, Pid, Protocol, ProtocolProcess, Span};
 
@@ -41,6 +41,13 @@ pub(crate) const FULL_US: Param = Param {
 
 /// How large a packet may be configured to be.
 const PACKET_BYTES_MAX: u64 = 1 << 20;
+
+/// For how many milliseconds of a link messages to one member may be on the way as datagrams.
+const CHANNEL_MS: u64 = 5;
+
+/// How many bytes of them may be at least, however slow links are: with half of that a link of 50 Mbit/s is not full, since
+/// processes wait for a processor now and then.
+const CHANNEL_BYTES_MIN: usize = 256 << 10;
 
 // A packet that is full of its shortest items has no more of them than its receiver reads.
 const _: () = assert!(PACKET_BYTES_MAX as usize / HEAD_BYTES <= LIST_MAX);
@@ -195,12 +202,20 @@ pub(crate) fn layer_settings(
         ack: Span::micros(config.get(&ACK_US)),
         full: config.has(&FULL_US).then(|| Span::micros(config.get(&FULL_US))),
         link: None,
+        channel_bytes: channel_bytes(config),
         packet_bytes: config.get(&PACKET_BYTES) as usize,
         window: limits.window,
         window_bytes: limits.window_bytes,
         message_bytes: limits.message_bytes,
         broken,
     }
+}
+
+/// How many bytes of messages to one member may be on the way as datagrams: what a link carries in the time that these and
+/// their acknowledgements take under load, which wait in the queues of both.
+fn channel_bytes(config: &Config) -> usize {
+    let link = LINK.find(config).map_or(0, |link| link.kilobytes_per_s() * CHANNEL_MS);
+    (link as usize).max(CHANNEL_BYTES_MIN)
 }
 
 /// A process of the group that runs `inner`.

@@ -112,7 +112,7 @@ mod tests;
 mod transfer;
 mod view_change;
 
-pub(crate) use casts::{ACKS_IN_A_RETRY, STREAM_PART_BYTES};
+pub(crate) use casts::{ACKS_IN_A_RETRY, STREAM_PART_BYTES, part_bytes};
 pub(crate) use packet::HEAD_BYTES;
 pub use packet::VsyncPacket;
 pub use settings::{Dissemination, ViewQuorum, VsyncMutant, VsyncSettings};
@@ -213,7 +213,13 @@ where
         self.group.hear(from, packet.life);
         self.casts.acks.note_arrival(self.group.now, &packet);
         for item in packet.items {
-            self.take_item(from, item, out);
+            let mut next = self.casts.unless_early(&self.group, from, item);
+            while let Some(item) = next {
+                let number = self.casts.next_number(from);
+                self.take_item(from, item, out);
+                let was_taken = self.casts.next_number(from) > number;
+                next = if was_taken { self.casts.next_early(from) } else { None };
+            }
         }
     }
 
@@ -229,7 +235,7 @@ where
                 let takes = self.group.phase == ViewPhase::Active && self.transfer.has_begun();
                 if takes
                     && self.group.shares_view(view, from)
-                    && self.casts.take_message(&self.group, from, number)
+                    && self.casts.take_message(&self.group, from, number, bytes.len())
                 {
                     self.give_message(from, more, &bytes, out);
                 }

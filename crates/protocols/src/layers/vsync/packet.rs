@@ -99,6 +99,16 @@ pub(super) enum PacketItem {
     Hears { reports: Vec<HearingReport> },
 }
 
+/// The place of a message among those of its sender for its receiver alone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LinkMessagePlace {
+    pub(super) view: u64,
+    /// The so-manyth in this view.
+    pub(super) number: u64,
+    /// Bytes of its contents.
+    pub(super) bytes: usize,
+}
+
 /// Added to the byte that says what it is, where the next one continues it.
 const PART: u8 = 32;
 const PART_OF_MESSAGE: u8 = PART + 3;
@@ -160,6 +170,17 @@ impl PacketItem {
             Self::Alive { .. } | Self::Unheard { .. } | Self::Hears { .. } => "alive",
             _ => "view",
         }
+    }
+
+    /// Where it is among the messages for its receiver alone, if it is one.
+    pub(super) fn on_link(&self) -> Option<LinkMessagePlace> {
+        let (view, number, bytes) = match self {
+            Self::To { view, number, bytes, .. } => (*view, *number, bytes.len()),
+            Self::Forward { view, link, kept, .. } => (*view, *link, kept.bytes.len()),
+            Self::Stable { view, link, .. } => (*view, *link, 0),
+            _ => return None,
+        };
+        Some(LinkMessagePlace { view, number, bytes })
     }
 
     /// Whether it names a view for its receiver to enter.

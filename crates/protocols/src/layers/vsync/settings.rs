@@ -58,6 +58,8 @@ pub struct VsyncSettings {
     /// The rate of the link of each process, in kilobytes a second, if acknowledgements are to take only of what it has to
     /// spare. Where casts are multicast, one member gathers them for all then.
     pub link: Option<u64>,
+    /// Bytes of messages to one member that may be on the way as datagrams, unacknowledged, at most.
+    pub channel_bytes: usize,
     /// Bytes of a packet, about.
     pub packet_bytes: usize,
     /// Casts of one sender that not all members are known to have. On a ring the protocol above keeps to it.

@@ -152,6 +152,7 @@ fn settings(me: u32) -> VsyncSettings {
         ack: Span::micros(100),
         full: Some(Span::millis(50)),
         link: None,
+        channel_bytes: 256 << 10,
         packet_bytes: 1400,
         window: 8,
         window_bytes: 1 << 20,

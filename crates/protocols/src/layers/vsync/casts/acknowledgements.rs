@@ -120,7 +120,7 @@ impl CastTransport {
         PacketItem::Ack {
             view: self.log.view,
             fit: group.is_fit(),
-            gap: self.log.gap(to),
+            gap: self.has_gap(group, to),
             had: self.channels[to.index()].acknowledge(),
             have: self.log.all(),
         }
@@ -132,7 +132,7 @@ impl CastTransport {
             true => self.channels.iter_mut().map(PeerChannel::acknowledge).collect(),
             false => Vec::new(),
         };
-        let is_missing = |p: &Pid| self.log.gap(*p);
+        let is_missing = |p: &Pid| self.has_gap(group, *p);
         PacketItem::AckAll {
             view: self.log.view,
             fit: group.is_fit(),
@@ -225,7 +225,8 @@ impl CastTransport {
     }
 
     /// An acknowledgement of a member of this view, which takes part in it: `first` for the first time. `had` are
-    /// messages of this process to it; `gap`: it has later casts of this process than those in `have`.
+    /// messages of this process to it; `gap`: it has later casts of this process than those in `have`, or on a ring later
+    /// messages than `had`.
     pub(crate) fn on_ack(
         &mut self,
         group: &GroupMembership,
@@ -259,6 +260,9 @@ impl CastTransport {
         if gap && is_behind && !group.gathers_acks() && channel.fills_hole(has + 1) {
             self.say_again(me, from, has, has + 1, post);
         }
+        if gap && group.is_ring() {
+            self.fill_gap(group, from, had, post);
+        }
         self.send_on(group, from, post);
     }
 }
@@ -268,7 +272,7 @@ impl CastTransport {
 pub(crate) struct MemberAck<'a> {
     /// Whether it is the first one of its sender in this view.
     pub(crate) first: bool,
-    /// Whether its sender has later casts of the receiver than those without a gap.
+    /// Whether its sender has later casts of the receiver than those without a gap; on a ring, later messages.
     pub(crate) gap: bool,
     /// The messages of the receiver that its sender has.
     pub(crate) had: u64,

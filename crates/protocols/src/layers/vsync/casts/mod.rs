@@ -7,6 +7,7 @@
 //! | `acknowledgements.rs` | which casts this process has, told to the others |
 //! | `collector.rs` | the same where one member gathers it for all |
 //! | `retransmission.rs` | the channel to each peer: messages, and repetition |
+//! | `early_arrivals.rs` | messages that came as datagrams before others of their sender |
 //! | `ring.rs` | casts along a ring |
 //! | `parts.rs` | messages that are larger than a packet |
 //! | `fetching.rs` | questions for casts that this process misses |
@@ -15,6 +16,7 @@
 mod acknowledgements;
 mod collector;
 mod cut_recovery;
+mod early_arrivals;
 mod fetching;
 mod log;
 mod parts;
@@ -24,7 +26,7 @@ mod ring;
 pub(crate) use acknowledgements::{ACKS_IN_A_RETRY, MemberAck};
 pub(crate) use cut_recovery::CutRequest;
 pub(crate) use log::{CastLog, HeldCasts, RetainedCast, SendWindow};
-pub(crate) use parts::{CastAssembly, STREAM_PART_BYTES};
+pub(crate) use parts::{CastAssembly, STREAM_PART_BYTES, part_bytes};
 #[cfg(test)]
 pub(super) use retransmission::FLIGHT;
 pub(crate) use ring::{CastId, LinkPlace, RingArrival};
@@ -87,6 +89,8 @@ impl RoundBudget {
 pub(crate) struct CastTransport {
     /// The transport of packets.
     lane: Lane,
+    /// Bytes of messages to one peer that may be on the way as datagrams.
+    channel_bytes: usize,
     part: PartSize,
     /// The casts of the view that this process is in, or was in last.
     pub(crate) log: CastLog,
@@ -114,6 +118,7 @@ impl CastTransport {
         let n = settings.processes;
         Self {
             lane: settings.lane,
+            channel_bytes: settings.channel_bytes,
             part: PartSize::new(settings),
             log: CastLog::new(0, n, settings.window()),
             old: None,

@@ -17,6 +17,15 @@ pub(crate) const STREAM_PART_BYTES: usize = 32 << 10;
 /// How small a part on a datagram is at least, however small packets are.
 const DATAGRAM_PART_BYTES: usize = 32;
 
+/// How many bytes of a message travel as one part, where packets have about so many.
+pub(crate) const fn part_bytes(lane: Lane, packet_bytes: usize) -> usize {
+    let (part, least) = match lane {
+        Lane::Stream => (packet_bytes, STREAM_PART_BYTES),
+        Lane::Datagram => (packet_bytes.saturating_sub(HEAD_BYTES), DATAGRAM_PART_BYTES),
+    };
+    if part > least { part } else { least }
+}
+
 /// The parts that came of a message.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CastPart {
@@ -87,11 +96,7 @@ pub(super) struct PartSize(usize);
 
 impl PartSize {
     pub(super) fn new(settings: &VsyncSettings) -> Self {
-        let packet = settings.packet_bytes;
-        Self(match settings.lane {
-            Lane::Stream => packet.max(STREAM_PART_BYTES),
-            Lane::Datagram => packet.saturating_sub(HEAD_BYTES).max(DATAGRAM_PART_BYTES),
-        })
+        Self(part_bytes(settings.lane, settings.packet_bytes))
     }
 
     /// A message in parts, and whether more of it follow each.

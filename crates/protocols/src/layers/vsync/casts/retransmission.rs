@@ -1,7 +1,8 @@
 //! Retransmission: casts and messages within a view arrive over lossy links, by numbers, acknowledgements, and
-//! sending unacknowledged ones again.
+//! sending unacknowledged ones again. Bytes in flight to one member are bounded as datagrams.
 
 use super::CastTransport;
+use super::early_arrivals::EarlyArrivals;
 use super::ring::LinkMessage;
 use crate::layers::vsync::VsyncMutant;
 use crate::layers::vsync::membership::{GroupMembership, ViewPhase};
@@ -18,8 +19,18 @@ const RESENT_AT_ONCE: u64 = 32;
 /// How many bytes of them, about: what is not acknowledged may only be slow.
 const RESENT_BYTES: usize = 64 << 10;
 
-/// How many datagrams with messages for one member may be on the way: what comes out of turn is lost.
+/// How many messages with contents for one member may be on the way as datagrams.
 pub(crate) const FLIGHT: usize = 64;
+
+/// From which part of the bytes that may be on the way an acknowledgement waits no longer, as a divisor: a sender learns of room
+/// long before it has none.
+const ACKED_PART: usize = 4;
+
+/// How many messages for one member may be on the way as datagrams, in all.
+pub(super) const IN_FLIGHT_MAX: usize = (1 + NOTICES_PART) * FLIGHT;
+
+/// How many messages without contents may be on the way as well, in times of those with contents.
+const NOTICES_PART: usize = 3;
 
 /// How far the wait between two repetitions grows, in times of the first one.
 const RETRY_GROWTH: u64 = 16;
@@ -33,10 +44,16 @@ pub(super) struct PeerChannel {
     unacked: VecDeque<LinkMessage>,
     /// How many of these have left.
     posted: usize,
+    /// How many of those have contents.
+    full_posted: usize,
+    /// Bytes of these.
+    posted_bytes: usize,
     /// Messages of it that were handed over.
     had: u64,
-    /// How many of these it has received.
+    /// How many of these it knows to have arrived.
     told: u64,
+    /// Bytes of the others.
+    untold_bytes: usize,
     /// When casts that it misses are retransmitted.
     casts: Retry,
     /// When messages that it misses are. Apart from casts: arrivals of the one kind prove nothing of the
@@ -44,6 +61,34 @@ pub(super) struct PeerChannel {
     messages: Retry,
     /// The last cast that was retransmitted because later ones had arrived.
     hole: u64,
+    /// The last message that was.
+    message_hole: u64,
+    /// Messages of it that wait for those before them.
+    pub(super) early: EarlyArrivals,
+}
+
+/// How much of the messages to one peer may be on the way, unacknowledged.
+#[derive(Clone, Copy, Debug)]
+struct FlightLimits {
+    /// Messages with contents.
+    full: usize,
+    /// Bytes of these; one may leave in any case.
+    bytes: usize,
+    /// Messages without contents.
+    notices: usize,
+}
+
+impl FlightLimits {
+    /// A stream bounds by itself what is on the way.
+    const STREAM: Self = Self { full: usize::MAX, bytes: usize::MAX, notices: usize::MAX };
+
+    /// Messages with so many bytes may be on the way as datagrams.
+    const fn datagrams(bytes: usize) -> Self {
+        Self { full: FLIGHT, bytes, notices: NOTICES_PART * FLIGHT }
+    }
+
+    /// While the carrier has no room.
+    const NOTHING: Self = Self { full: 0, bytes: 0, notices: 0 };
 }
 
 /// The first transmission to a peer that may have missed casts or messages.
@@ -81,11 +126,16 @@ impl PeerChannel {
             sent: 0,
             unacked: VecDeque::new(),
             posted: 0,
+            full_posted: 0,
+            posted_bytes: 0,
             had: 0,
             told: 0,
+            untold_bytes: 0,
             casts: Retry::new(retry),
             messages: Retry::new(retry),
             hole: 0,
+            message_hole: 0,
+            early: EarlyArrivals::NONE,
         }
     }
 
@@ -106,9 +156,15 @@ impl PeerChannel {
         at(&self.casts).min(at(&self.messages))
     }
 
+    /// The number of the next message of it.
+    pub(super) const fn next(&self) -> u64 {
+        self.had + 1
+    }
+
     /// The messages of it that this process acknowledges now.
     pub(super) const fn acknowledge(&mut self) -> u64 {
         self.told = self.had;
+        self.untold_bytes = 0;
         self.had
     }
 
@@ -120,12 +176,49 @@ impl PeerChannel {
     /// It has so many messages of this process. Whether it misses casts, and has more of them than before.
     pub(super) fn on_ack(&mut self, had: u64, misses_casts: bool, progress: bool, now: Time) {
         let before = self.sent;
-        while self.sent < had && self.unacked.pop_front().is_some() {
+        while self.sent < had
+            && let Some(message) = self.unacked.pop_front()
+        {
             self.sent += 1;
-            self.posted = self.posted.saturating_sub(1);
+            if self.posted > 0 {
+                self.posted -= 1;
+                self.full_posted -= usize::from(!message.is_notice());
+                self.posted_bytes -= message.len();
+            }
         }
         self.casts.on_ack(misses_casts, progress, now);
         self.messages.on_ack(!self.unacked.is_empty(), self.sent > before, now);
+    }
+
+    /// The next message that has not left, if it may leave now.
+    fn next_to_post(&self, limits: FlightLimits) -> Option<&LinkMessage> {
+        let message = self.unacked.get(self.posted)?;
+        let fits = match message.is_notice() {
+            true => self.posted - self.full_posted < limits.notices,
+            false => {
+                let is_first = self.full_posted == 0;
+                self.full_posted < limits.full
+                    && (is_first || self.posted_bytes + message.len() <= limits.bytes)
+            }
+        };
+        Some(message).filter(|_| fits)
+    }
+
+    /// The first message of those that have not left does.
+    fn post_next(&mut self) {
+        let message = &self.unacked[self.posted];
+        self.posted += 1;
+        self.full_posted += usize::from(!message.is_notice());
+        self.posted_bytes += message.len();
+    }
+
+    /// The first `count` messages of those that are not acknowledged leave once more, and if it `goes_back` those behind them
+    /// as well, later.
+    fn post_again(&mut self, goes_back: bool, count: usize) {
+        if goes_back {
+            (self.posted, self.full_posted, self.posted_bytes) = (0, 0, 0);
+        }
+        (self.posted..count).for_each(|_| self.post_next());
     }
 
     /// It has more casts of this process, or all of them, as another member says.
@@ -151,6 +244,11 @@ impl Retry {
         if self.at.is_none() {
             (self.at, self.wait) = (Some(now + self.first), self.first);
         }
+    }
+
+    /// Something is in flight once more.
+    fn begin_again(&mut self, now: Time) {
+        (self.at, self.wait) = (Some(now + self.first), self.first);
     }
 
     /// The next retransmission is due now, if anything is on the way.
@@ -212,29 +310,36 @@ impl CastTransport {
 
     /// Sends a member what waits for it, as far as it may be on the way.
     pub(super) fn send_on(&mut self, group: &GroupMembership, to: Pid, post: &mut OutgoingPackets) {
-        let flight = match self.lane {
-            Lane::Stream => usize::MAX,
-            Lane::Datagram if group.may_send() => FLIGHT,
-            Lane::Datagram => 0,
+        let limits = match self.lane {
+            Lane::Stream => FlightLimits::STREAM,
+            Lane::Datagram if group.may_send() => FlightLimits::datagrams(self.channel_bytes),
+            Lane::Datagram => FlightLimits::NOTHING,
         };
         let view = self.log.view;
         let channel = &mut self.channels[to.index()];
-        while let Some(message) = channel.unacked.get(channel.posted)
-            && channel.posted < flight
+        while let Some(message) = channel.next_to_post(limits)
             && (self.lane == Lane::Stream || self.budget.allows())
         {
             self.budget.spent += message.len();
-            channel.posted += 1;
-            let number = channel.sent + channel.posted as u64;
+            let number = channel.sent + channel.posted as u64 + 1;
             post.push(to, message.clone().into_item(view, number));
+            channel.post_next();
         }
     }
 
-    /// Acknowledges a message of `from` soon. Says whether it is the next one.
-    pub(super) fn is_next(&mut self, group: &GroupMembership, from: Pid, number: u64) -> bool {
+    /// Acknowledges a message of `from` with so many bytes of contents soon. Says whether it is the next one.
+    pub(super) fn is_next(
+        &mut self,
+        group: &GroupMembership,
+        from: Pid,
+        number: u64,
+        bytes: usize,
+    ) -> bool {
         let channel = &self.channels[from.index()];
         // It does not wait until nothing more may be on the way.
-        let waits = channel.had + 1 - channel.told >= FLIGHT as u64 / 2;
+        let waits = channel.had + 1 - channel.told >= FLIGHT as u64 / 2
+            || self.lane == Lane::Datagram
+                && channel.untold_bytes + bytes >= self.channel_bytes / ACKED_PART;
         let is_next = number == channel.had + 1;
         if number <= channel.had && !group.is_broken(VsyncMutant::AcknowledgesOnce) {
             // It does not know that this one was here before.
@@ -246,16 +351,24 @@ impl CastTransport {
     }
 
     /// The next message of `from` is taken in.
-    pub(super) fn take_next(&mut self, from: Pid) {
-        self.channels[from.index()].had += 1;
+    pub(super) fn take_next(&mut self, from: Pid, bytes: usize) {
+        let channel = &mut self.channels[from.index()];
+        channel.had += 1;
+        channel.untold_bytes += bytes;
     }
 
     /// A message of a member of this view for this process alone: it is acknowledged. Says whether it is handed over:
-    /// messages out of turn are requested again.
-    pub(crate) fn take_message(&mut self, group: &GroupMembership, from: Pid, number: u64) -> bool {
-        let is_next = self.is_next(group, from, number);
+    /// one out of turn comes again.
+    pub(crate) fn take_message(
+        &mut self,
+        group: &GroupMembership,
+        from: Pid,
+        number: u64,
+        bytes: usize,
+    ) -> bool {
+        let is_next = self.is_next(group, from, number, bytes);
         if is_next {
-            self.take_next(from);
+            self.take_next(from, bytes);
         }
         is_next
     }
@@ -285,6 +398,33 @@ impl CastTransport {
             }
             self.budget.spent += kept.bytes.len();
             post.push(to, PacketItem::Cast { view, sender, number, kept });
+        }
+    }
+
+    /// A member that has so many messages has later ones, too: sends it the first one that it has not acknowledged once more
+    /// (fast retransmit), unless that has left again for this reason before.
+    pub(super) fn fill_gap(
+        &mut self,
+        group: &GroupMembership,
+        to: Pid,
+        had: u64,
+        post: &mut OutgoingPackets,
+    ) {
+        let (lane, view) = (self.lane, self.log.view);
+        let channel = &mut self.channels[to.index()];
+        let number = channel.sent + 1;
+        // An acknowledgement that a later one has overtaken says nothing of what is missing now.
+        if lane == Lane::Datagram
+            && group.may_send()
+            && had == channel.sent
+            && channel.posted > 0
+            && channel.message_hole != number
+            && let Some(message) = channel.unacked.front()
+        {
+            channel.message_hole = number;
+            channel.messages.begin_again(group.now);
+            self.budget.spent += message.len();
+            post.push(to, message.clone().into_item(view, number));
         }
     }
 
@@ -339,7 +479,10 @@ impl CastTransport {
                     first || said <= limit
                 });
             let numbered: Vec<_> = (channel.sent + 1..).zip(messages.cloned()).collect();
-            channel.posted = channel.posted.max(numbered.len());
+            // After the first wait what is behind them is probably there, and only one of them is late. After another one, or
+            // where the peer says that it had not entered the view, nothing of it is. A stream loses nothing but its end.
+            let goes_back = self.lane == Lane::Datagram && !channel.messages.is_first();
+            channel.post_again(goes_back, numbered.len());
             for (number, message) in numbered {
                 self.budget.spent += message.len();
                 post.push(to, message.into_item(view, number));

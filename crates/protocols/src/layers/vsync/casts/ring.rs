@@ -83,6 +83,11 @@ impl LinkMessage {
         }
     }
 
+    /// Whether it only says that a cast is stable, without contents.
+    pub(crate) const fn is_notice(&self) -> bool {
+        matches!(self, Self::Stable(_))
+    }
+
     /// Bytes of its contents.
     pub(crate) fn len(&self) -> usize {
         match self {
@@ -152,10 +157,16 @@ impl CastTransport {
         self.ring.0.push_back(RingArrival::Cast(cast));
     }
 
-    /// Whether a message of `from` is the next one on the ring; then it is acknowledged, too.
-    fn is_next_on_ring(&mut self, group: &GroupMembership, from: Pid, place: LinkPlace) -> bool {
+    /// Whether a message of `from` with so many bytes is the next one on the ring; then it is acknowledged, too.
+    fn is_next_on_ring(
+        &mut self,
+        group: &GroupMembership,
+        from: Pid,
+        place: LinkPlace,
+        bytes: usize,
+    ) -> bool {
         let inside = place.view == self.log.view && group.phase == ViewPhase::Active;
-        inside && group.predecessor() == Some(from) && self.is_next(group, from, place.link)
+        inside && group.predecessor() == Some(from) && self.is_next(group, from, place.link, bytes)
     }
 
     /// A cast came from the predecessor.
@@ -170,7 +181,8 @@ impl CastTransport {
         cast: CastId,
         kept: RetainedCast,
     ) -> Result<(), &'static str> {
-        if !self.is_next_on_ring(group, from, place) {
+        let bytes = kept.bytes.len();
+        if !self.is_next_on_ring(group, from, place, bytes) {
             return Ok(());
         }
         let CastId { sender, number } = cast;
@@ -180,7 +192,7 @@ impl CastTransport {
         }
         // Where the window is full it comes again.
         if self.log.take(sender, number, kept, false) {
-            self.take_next(from);
+            self.take_next(from, bytes);
             self.ring.0.push_back(RingArrival::Cast(cast));
         }
         Ok(())
@@ -197,13 +209,13 @@ impl CastTransport {
         place: LinkPlace,
         cast: CastId,
     ) -> Result<(), &'static str> {
-        if !self.is_next_on_ring(group, from, place) {
+        if !self.is_next_on_ring(group, from, place, 0) {
             return Ok(());
         }
         if !group.view.has(cast.sender) || cast.number > self.log.have(cast.sender) {
             return Err("a stable cast that is not here");
         }
-        self.take_next(from);
+        self.take_next(from, 0);
         self.ring.0.push_back(RingArrival::Stable(cast));
         Ok(())
     }
