@@ -229,9 +229,8 @@ fn figures_of_bursts_are_made_anew_with_their_page() {
     };
     // At least the two hops of 60 us that a uniform delivery takes; and it costs more than a plain one.
     assert!(latency("sb-urcast", 1) > 120.0 && latency("sb-urcast", 1) > latency("sb-rcast", 1));
-    // Sixteen protocols, bursts of three sizes, over TCP, over UDP but for the one that uses streams alone, and in the
-    // simulator.
-    assert_eq!(points.len(), 3 * (16 + 15 + 16));
+    // Sixteen protocols, bursts of three sizes, over TCP, over UDP, and in the simulator.
+    assert_eq!(points.len(), 3 * (16 + 16 + 16));
     assert!(points.iter().all(|p| p["per_second"]["least"].as_f64().is_some_and(|n| n > 0.0)));
     let file = out.join("to-fig5.json").display().to_string();
     let chosen = amcast(&["choose", "--spec", "TO(NUA,SUTO)", "--json", "--measured", &file]);

@@ -6,8 +6,8 @@ use crate::bench::HostMachine;
 use crate::bench::lan::{
     LAN_BITS_PER_S, Lan, LanBroadcasts, LanBursts, LanLinks, LanLoad, LanResult,
 };
-use amcast_core::parameters::{HEARTBEAT, LINK, LinkRate, RETRY, SUSPECT};
-use amcast_core::{Entry, Span};
+use amcast_core::parameters::{HEARTBEAT, LANE, LINK, LinkRate, PacketLane, RETRY, SUSPECT};
+use amcast_core::{Capability, Entry, Span};
 use amcast_protocols::fastcast::FastCast;
 use amcast_protocols::lcr::Lcr;
 use amcast_protocols::ring_paxos_multicast::RingPaxosMulticast;
@@ -96,7 +96,8 @@ fn parameters(protocol: &dyn Entry) -> Vec<(String, String)> {
         SUSPECT.setting(Span::secs(20)),
         RETRY.setting(Span::millis(500)),
     ];
-    let multicast = has("lane").then(|| ("lane".to_string(), "multicast".to_string()));
+    let multicasts = protocol.capabilities().has(Capability::IpMulticast);
+    let multicast = multicasts.then(|| LANE.setting(PacketLane::Multicast));
     let mbps = LAN_BITS_PER_S * 97 / 100 / 1_000_000;
     let link = has("link_mbps").then(|| LINK.setting(LinkRate { mbps }));
     timers.into_iter().chain(multicast).chain(link).collect()

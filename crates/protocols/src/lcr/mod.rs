@@ -15,7 +15,7 @@
 //! # Assumptions
 //! That a majority of the configured processes is fit at any time. The paper assumes a perfect failure detector; here a
 //! wrong suspicion costs a change of views, and the majority keeps two halves of a partition from making two orders.
-//! Streams may break; see [`crate::layers::vsync`], which carries all of it.
+//! Streams may break, and datagrams be lost; see [`crate::layers::vsync`], which carries all of it.
 //!
 //! # The normal case
 //! The members of a view are a ring in the order of seniority.
@@ -38,7 +38,7 @@
 //! it are there, and pending.
 //!
 //! ## What the layer of casts does
-//! It carries casts and acknowledgements along the ring, in order and once, over streams that break, and announces
+//! It carries casts and acknowledgements along the ring, in order and once, over streams that break or datagrams, and announces
 //! each stable cast ([`GroupcastInput::Stable`](amcast_core::groupcast::GroupcastInput::Stable)). It agrees on views,
 //! and has all survivors hold the same casts when one ends.
 //!
@@ -65,12 +65,14 @@
 //! # Limits
 //! A process has at most `window` own messages and `window_bytes` of payload not yet delivered there; beyond that it
 //! has no room. A member that is slow slows the ring down; a silent one stops it until it is excluded. The batches that wait for
-//! a successor are on the ring, `ring_bytes` and a batch of each member at most: 8 MiB of 32 members as set by default, a quarter of what
-//! a carrier keeps for a stream. So batches need not wait for room there, and the carrier says nothing of it.
+//! a successor are on the ring, `ring_bytes` and a batch of each member at most: 12 MB of 32 members as set by default, a good third of what
+//! a carrier keeps for a stream. So batches need not wait for room there, and the carrier says nothing of it. Datagrams wait until it has
+//! room, and leave no faster than `link_mbps`: since only its predecessor sends to a member, no queue on their way grows then.
 //!
 //! # Deviations
 //! Membership is by a majority, and not by a perfect detector alone; `detector = connections` chooses the paper's. The
-//! paper's members send pending messages once more in the new view; here the old view ends with them. A clock travels
+//! paper's members send pending messages once more in the new view; here the old view ends with them. With
+//! `lane=datagram` members send datagrams, which are numbered, acknowledged and repeated as a stream's bytes are. A clock travels
 //! without the counts that no comparison reads, those of members behind its sender. The paper forwards and sends in turn
 //! so that all members get equal shares; here links are first in, first out, and equal bounds on the ring give equal
 //! shares.
@@ -89,16 +91,16 @@ use crate::layers::group_entry::{
     ACK_US, BATCH_BYTES, CastLimits, GroupTransport, PACKET_BYTES, check_group, group_params,
     group_process, layer_settings, show_packet,
 };
-use crate::layers::vsync::{Dissemination, STREAM_PART_BYTES, VsyncSettings};
+use crate::layers::vsync::{Dissemination, VsyncSettings, part_bytes};
 use crate::mutant::Mutants;
 use alloc::string::String;
 use amcast_core::config::ParamKind;
 use amcast_core::entry::Trials;
 use amcast_core::messages::Lane;
-use amcast_core::parameters::{PAYLOAD_MAX, WINDOW, WINDOW_BYTES};
+use amcast_core::parameters::{LANE, LINK, PAYLOAD_MAX, PacketLane, WINDOW, WINDOW_BYTES};
 use amcast_core::{
-    About, Assumption, Capabilities, Config, ConfigError, Entry, MediumKind, Param, Pid, Property,
-    ProtocolProcess,
+    About, Assumption, Capabilities, Config, ConfigError, Datagrams, Entry, MediumKind, Param, Pid,
+    Property, ProtocolProcess,
 };
 use member::{LcrMember, LcrSettings};
 #[cfg(feature = "fuzzing")]
@@ -112,18 +114,32 @@ const ENTRY_BYTES: usize = 64;
 /// How much of a member is on the ring.
 const RING_BYTES: Param = Param {
     name: "ring_bytes",
-    kind: ParamKind::Number { default: 256 << 10, min: 1, max: 1 << 30 },
+    kind: ParamKind::Number { default: 360_000, min: 1, max: 1 << 30 },
     about: "How many bytes of batches a member may have on the ring, until it learns that all others have them; a batch \
-            always leaves when none of its sender is on the way.",
+            always leaves when none of its sender is on the way. A member has no more there than its link carries in 50 ms.",
     cost: "More fills a faster or longer ring, less keeps the queues of links short. Where senders wait for deliveries \
            with less than twice as much on the way, some get half of the share of others.",
     source: "ours",
 };
 
+/// The transport of packets. A member sends to its successor alone, so there is nothing to multicast.
+const RING_LANE: Param = Param {
+    kind: ParamKind::Choice { of: &["stream", "datagram"] },
+    about: "The transport of packets.",
+    cost: "Streams bound what is on the way by themselves. Datagrams have shorter heads and fewer acknowledgements, and \
+           are lost and sent again where a link carries less than link_mbps.",
+    ..LANE.param()
+};
+
+/// For how many milliseconds of its link a member may have batches on the ring: on a slow link more of them would only wait.
+const RING_MS: u64 = 50;
+
 static PARAMS: &[Param] = group_params!(
     LcrMutant,
     [],
     [
+        RING_LANE,
+        LINK.param(),
         Param {
             about: "How long the predecessor may wait for the acknowledgement of what it sent, in microseconds.",
             cost: "Less frees its memory sooner, with more packets; deliveries never wait for it.",
@@ -150,6 +166,7 @@ static ABOUT: About = About {
         crash_tolerance: true,
         suspicion_tolerance: true,
         early_delivery: true,
+        datagrams: Datagrams::Unicast,
         ..Capabilities::NONE
     },
     promises: &[
@@ -183,12 +200,30 @@ impl Entry for Lcr {
     }
 
     fn trials(&self) -> &'static Trials {
-        &[("batch_bytes", &["4096", "4096", "64"]), ("ring_bytes", &["262144", "262144", "100"])]
+        &[
+            ("batch_bytes", &["4096", "4096", "64"]),
+            ("ring_bytes", &["360000", "360000", "100"]),
+            ("link_mbps", &["942", "942", "10"]),
+        ]
     }
 
     fn show(&self, bytes: &[u8]) -> String {
         show_packet(bytes)
     }
+}
+
+/// Packets travel to the successor alone.
+fn lane(config: &Config) -> Lane {
+    match LANE.get(config) {
+        PacketLane::Stream => Lane::Stream,
+        PacketLane::Datagram | PacketLane::Multicast => Lane::Datagram,
+    }
+}
+
+/// How many bytes of batches a member may have on the ring.
+fn ring_bytes(config: &Config) -> usize {
+    let link = LINK.get(config).kilobytes_per_s() * RING_MS;
+    (config.get(&RING_BYTES) as usize).min(link as usize)
 }
 
 fn settings(me: Pid, config: &Config) -> LcrSettings {
@@ -199,7 +234,7 @@ fn settings(me: Pid, config: &Config) -> LcrSettings {
         window_bytes: WINDOW_BYTES.get(config),
         payload_max: PAYLOAD_MAX.get(config),
         batch_bytes: config.get(&BATCH_BYTES) as usize,
-        ring_bytes: config.get(&RING_BYTES) as usize,
+        ring_bytes: ring_bytes(config),
         mutants: Mutants::of(config),
     }
 }
@@ -212,11 +247,12 @@ fn layer(me: Pid, config: &Config) -> VsyncSettings {
     // A member may have a batch of each message on the way, in as many parts as the bytes need.
     let window_bytes = WINDOW_BYTES.get(config) + entries + messages * clock;
     let batch = config.get(&BATCH_BYTES) as usize + PAYLOAD_MAX.get(config);
+    let lane = lane(config);
     let limits = CastLimits {
-        window: messages + window_bytes / STREAM_PART_BYTES,
+        window: messages + window_bytes / part_bytes(lane, config.get(&PACKET_BYTES) as usize),
         window_bytes,
         message_bytes: batch + entries + clock,
     };
-    let transport = GroupTransport { lane: Lane::Stream, dissemination: Dissemination::Ring };
+    let transport = GroupTransport { lane, dissemination: Dissemination::Ring };
     layer_settings(me, config, transport, limits, mutants::broken(Mutants::of(config)))
 }

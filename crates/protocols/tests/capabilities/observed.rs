@@ -5,7 +5,8 @@
 
 use crate::recorder::{ProcessRecord, claiming, recorded};
 use amcast_check::{History, check};
-use amcast_core::parameters::{LANE, PacketLane};
+use amcast_core::config::ParamKind;
+use amcast_core::parameters::LANE;
 use amcast_core::trace::TraceEvent;
 use amcast_core::{
     Capabilities, Config, Datagrams, Durability, Entry, Gid, GroupSet, PartitionMode, Pid,
@@ -249,16 +250,12 @@ fn partitions(entry: &'static dyn Entry) -> PartitionMode {
     }
 }
 
-/// The messages that are sent as datagrams, with packets asked to travel on any transport.
+/// The messages that are sent as datagrams, with packets asked to travel on any transport that the protocol has.
 fn datagrams(entry: &'static dyn Entry) -> Datagrams {
-    let has_lanes = LANE.is_in(entry.about().params);
-    let lanes = [PacketLane::Stream, PacketLane::Datagram, PacketLane::Multicast];
     let mut most = Datagrams::Never;
-    for lane in lanes {
+    for lane in lanes(entry) {
         let mut raw = trial::hasty(entry, 0, Some(1));
-        if has_lanes {
-            raw.set.extend([LANE.setting(lane)]);
-        }
+        raw.set.extend(lane);
         let config = built(entry, &raw).expect("every lane that there is can be built");
         let (_, record) = ran(entry, Capabilities::NONE, (&config, &settings(), 0));
         let seen = match (record.unicast, record.multicast) {
@@ -269,4 +266,14 @@ fn datagrams(entry: &'static dyn Entry) -> Datagrams {
         most = most.max(seen);
     }
     most
+}
+
+/// The settings of each transport that a protocol can be asked for; none at all if it has no choice.
+fn lanes(entry: &dyn Entry) -> Vec<Option<(String, String)>> {
+    match entry.about().params.iter().find(|param| LANE.is(param)).map(|param| param.kind) {
+        Some(ParamKind::Choice { of }) => {
+            of.iter().map(|lane| Some((LANE.name().to_string(), lane.to_string()))).collect()
+        }
+        _ => vec![None],
+    }
 }

@@ -200,7 +200,7 @@ mod tests {
     fn every_row_of_a_transport_takes_its_settings() {
         let names = |medium| rows_over(medium).map(|row| row.name()).collect::<Vec<_>>();
         let (tcp, udp) = (names(BurstMedium::Tcp), names(BurstMedium::Udp));
-        assert_eq!((tcp.len(), udp.len()), (16, 15), "{tcp:?} {udp:?}");
+        assert_eq!((tcp.len(), udp.len()), (16, 16), "{tcp:?} {udp:?}");
         for medium in [BurstMedium::Tcp, BurstMedium::Udp] {
             for row in rows_over(medium) {
                 let set = settings(row, medium);

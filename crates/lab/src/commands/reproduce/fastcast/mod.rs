@@ -37,7 +37,7 @@ const MESSAGE_BYTES: usize = 10_000;
 /// The protocols that are compared.
 static PROTOCOLS: [ComparedProtocol; 3] = [
     ComparedProtocol { entry: &FastCast, set: &[("lane", "multicast")] },
-    ComparedProtocol { entry: &Lcr, set: &[] },
+    ComparedProtocol { entry: &Lcr, set: &[("lane", "datagram"), ("ack_us", "5000")] },
     ComparedProtocol { entry: &RingPaxosMulticast, set: &[("lane", "multicast")] },
 ];
 
