@@ -498,7 +498,7 @@ fn the_bytes_of_watched_keys_are_bounded_too() {
 }
 
 #[test]
-fn nothing_is_said_to_be_set_that_has_no_effect() {
+fn nothing_is_said_to_be_set_that_has_no_effect_but_encodings() {
     let _limit = amcast_test_policy::time_limit();
     let gateway = local(Some("secret"));
     let mut c = connect(&gateway);
@@ -521,6 +521,17 @@ fn nothing_is_said_to_be_set_that_has_no_effect() {
             "-ERR CONFIG SET failed (possibly related to argument 'requirepass') - a password \
              holds for all gateways of a cluster: start it with --password-file",
         ),
+        ("CONFIG SET list-max-ziplist-size 4 hash-max-listpack-value 9", "+OK"),
+        (
+            "CONFIG SET list-max-ziplist-size 5 save x",
+            "-ERR CONFIG SET failed (possibly related to argument 'save') - can't set immutable \
+             config",
+        ),
+        (
+            "CONFIG SET zset-max-ziplist-value many",
+            "-ERR CONFIG SET failed (possibly related to argument 'zset-max-ziplist-value') - \
+             argument couldn't be parsed into an integer",
+        ),
         (
             "CONFIG SET no-such 1",
             "-ERR Unknown option or number of arguments for CONFIG SET - 'no-such'",
@@ -534,6 +545,9 @@ fn nothing_is_said_to_be_set_that_has_no_effect() {
     let answers = pipeline(&mut connect(&gateway), &commands);
     assert!(answers[0].starts_with("-WRONGPASS"), "{answers:?}");
     assert_eq!(answers[1..], ["+OK", "*2"]);
+    // By both of its names.
+    let commands = ["AUTH secret", "CONFIG GET list-max-*"].map(str::to_owned);
+    assert_eq!(pipeline(&mut connect(&gateway), &commands), ["+OK", "*4"]);
 }
 
 /// The fields of `INFO`, by name.

@@ -22,7 +22,7 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
         -2,
         "admin noscript loading stale",
         config,
-        "Shows parameters; to set one to another value is refused.",
+        "Shows parameters; to set one to another value is refused, but for those of encodings, which mean nothing here.",
     ),
     CommandSpec::local("cluster", -2, "stale", cluster, "Tells where keys are: all are here."),
     CommandSpec::local("time", 1, "loading stale fast", time, "Returns this gateway's clock."),
@@ -93,8 +93,30 @@ fn tidy(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
 
 const DONE: Result<AfterRun, RedisError> = Ok(AfterRun::Answer);
 
-/// Parameters that `CONFIG` shows, all of them constants that clients look for: a cluster is set up
-/// when it is started, the same on all gateways.
+/// Parameters of how Redis keeps values inside: their names, the older ones, which mean the same, and the usual values. They may
+/// be set, so that programs which do so run. Nothing that clients see depends on them but what `OBJECT ENCODING` says, by the
+/// usual values: all replicas must say the same.
+const ENCODINGS: [(&str, &str, i64); 7] = {
+    let [hash, hash_value, set, sorted, sorted_value] = keys::ENCODING_BOUNDS;
+    [
+        (hash.0, "hash-max-ziplist-entries", hash.1 as i64),
+        (hash_value.0, "hash-max-ziplist-value", hash_value.1 as i64),
+        (sorted.0, "zset-max-ziplist-entries", sorted.1 as i64),
+        (sorted_value.0, "zset-max-ziplist-value", sorted_value.1 as i64),
+        (set.0, set.0, set.1 as i64),
+        ("list-max-listpack-size", "list-max-ziplist-size", -2),
+        ("list-compress-depth", "list-compress-depth", 0),
+    ]
+};
+
+/// The name that a parameter has now.
+fn present_name(name: &str) -> &str {
+    let of = |(now, before, _): &(&'static str, &str, i64)| (*before == name).then_some(*now);
+    ENCODINGS.iter().find_map(of).unwrap_or(name)
+}
+
+/// Parameters that `CONFIG` shows, constants that clients look for: a cluster is set up when it is started, the same on all
+/// gateways. [`ENCODINGS`] may be set, each gateway's for itself.
 pub struct Settings(BTreeMap<&'static str, String>);
 
 impl Settings {
@@ -109,11 +131,10 @@ impl Settings {
             ("timeout", "0"),
             ("slowlog-log-slower-than", "-1"),
             ("slowlog-max-len", "128"),
-            ("list-max-listpack-size", "-2"),
         ]
         .map(|(k, v)| (k, v.to_owned()))
         .into();
-        all.extend(keys::ENCODING_BOUNDS.map(|(name, most)| (name, most.to_string())));
+        all.extend(ENCODINGS.map(|(name, _, usual)| (name, usual.to_string())));
         all.insert("requirepass", password.unwrap_or_default());
         all.insert("hll-sparse-max-bytes", hyperloglog::SPARSE_BYTES_MAX.to_string());
         all.insert("maxclients", clients_max.to_string());
@@ -131,13 +152,35 @@ impl Settings {
         self.0.get("requirepass").map(String::as_str).filter(|p| !p.is_empty())
     }
 
-    /// Whether parameter `name` has `value` already: to set it so is fine. The cluster's `maxmemory` is given.
+    /// Sets parameters to their values, all of them or none. The cluster's `maxmemory` is given.
     ///
     /// # Errors
-    /// When it has another one, or there is no such parameter: nothing can be set here.
-    fn keeps(&self, name: &[u8], value: &[u8], maxmemory: u64) -> Result<(), RedisError> {
-        let name = String::from_utf8_lossy(name).to_ascii_lowercase();
-        let why = match (self.0.get(name.as_str()), name.as_str()) {
+    /// When one has another value and cannot be set, or is none.
+    fn set(&mut self, pairs: &[&[u8]], maxmemory: u64) -> Result<(), RedisError> {
+        for pair in pairs.chunks_exact(2) {
+            self.may_set(pair[0], pair[1], maxmemory)?;
+        }
+        for pair in pairs.chunks_exact(2) {
+            let name = String::from_utf8_lossy(pair[0]).to_ascii_lowercase();
+            let encoding = ENCODINGS.iter().find(|encoding| encoding.0 == present_name(&name));
+            if let (Some((name, ..)), Some(value)) = (encoding, parse_int(pair[1])) {
+                self.0.insert(name, value.to_string());
+            }
+        }
+        Ok(())
+    }
+
+    fn may_set(&self, name: &[u8], value: &[u8], maxmemory: u64) -> Result<(), RedisError> {
+        let asked = String::from_utf8_lossy(name).to_ascii_lowercase();
+        let name = present_name(&asked);
+        let why = match (self.0.get(name), name) {
+            (Some(_), name) if ENCODINGS.iter().any(|encoding| encoding.0 == name) => {
+                match parse_int(value) {
+                    Some(n) if n >= 0 || name == "list-max-listpack-size" => return Ok(()),
+                    Some(_) => "argument must be between 0 and 9223372036854775807 inclusive",
+                    None => "argument couldn't be parsed into an integer",
+                }
+            }
             (Some(_), "maxmemory") if maxmemory.to_string().as_bytes() == value => return Ok(()),
             (Some(has), name) if has.as_bytes() == value && name != "maxmemory" => return Ok(()),
             (Some(_), "requirepass") => {
@@ -147,12 +190,12 @@ impl Settings {
             (Some(_), _) => "can't set immutable config",
             (None, _) => {
                 return Err(RedisError::new(format!(
-                    "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
+                    "ERR Unknown option or number of arguments for CONFIG SET - '{asked}'"
                 )));
             }
         };
         Err(RedisError::new(format!(
-            "ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"
+            "ERR CONFIG SET failed (possibly related to argument '{asked}') - {why}"
         )))
     }
 }
@@ -162,11 +205,14 @@ fn config(
     args: &[&[u8]],
     reply: &mut Reply<'_>,
 ) -> Result<AfterRun, RedisError> {
-    let settings = lock(&c.server.settings);
+    let mut settings = lock(&c.server.settings);
     match (args[1].to_ascii_lowercase().as_slice(), &args[2..]) {
         (b"get", patterns @ [_, ..]) => {
             let wanted = names_like(patterns)?;
-            let found: Vec<_> = settings.0.iter().filter(|(k, _)| wanted(k)).collect();
+            let older = ENCODINGS.iter().filter(|(now, before, _)| now != before);
+            let older = older.filter_map(|(now, before, _)| Some((before, settings.0.get(now)?)));
+            let all = settings.0.iter().chain(older);
+            let found: Vec<_> = all.filter(|(name, _)| wanted(name)).collect();
             let budget = maxmemory(c).to_string();
             reply.map(found.len());
             for (name, value) in found {
@@ -176,7 +222,7 @@ fn config(
         }
         (b"set", pairs @ [_, ..]) if pairs.len() % 2 == 0 => {
             let now = maxmemory(c);
-            pairs.chunks_exact(2).try_for_each(|pair| settings.keeps(pair[0], pair[1], now))?;
+            settings.set(pairs, now)?;
             reply.ok();
         }
         (b"resetstat", []) => {
