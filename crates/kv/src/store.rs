@@ -141,6 +141,9 @@ impl NewValue<'_> {
     }
 }
 
+/// Expired keys that a command drops which looks all keys through: a tenth of a second of work.
+const PURGE_KEYS: usize = 100_000;
+
 /// A watched key that did not exist, and when that changed last.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AbsentKeyWatch {
@@ -203,6 +206,8 @@ pub struct Store {
     by_deadline: BTreeSet<(u64, KeyName)>,
     marks: BTreeMap<KeyName, AbsentKeyWatch>,
     marks_by_deadline: BTreeSet<(u64, KeyName)>,
+    /// Bytes that marks are counted with.
+    mark_bytes: u64,
     snapshot: Option<Box<StoreSnapshot>>,
     usage: Usage,
     /// The hash of an entry that was given out to be changed, and may have to be counted again.
@@ -224,6 +229,7 @@ impl Store {
             by_deadline: BTreeSet::new(),
             marks: BTreeMap::new(),
             marks_by_deadline: BTreeSet::new(),
+            mark_bytes: 0,
             snapshot: None,
             usage: Usage::new(budget),
             lent: None,
@@ -569,8 +575,12 @@ impl Store {
     /// Deletes everything.
     pub(crate) fn clear(&mut self) {
         // A key that expired is gone already, whether it was dropped here or not.
-        let marked: Vec<KeyName> =
-            self.marks.keys().filter(|key| self.find(key).is_some()).cloned().collect();
+        let is_there = |key: &&KeyName| self.marks.contains_key(&***key) && self.find(key).is_some();
+        // The fewer of the two: marks stay, and nothing counts how often they are looked through.
+        let marked: Vec<KeyName> = match self.by_key.len() < self.marks.len() {
+            true => self.by_key.iter().filter(is_there).cloned().collect(),
+            false => self.marks.keys().filter(is_there).cloned().collect(),
+        };
         marked.iter().for_each(|key| self.advance_mark(key));
         let keys = self.len();
         match self.snapshot.as_mut().and_then(|snapshot| snapshot.entries.as_mut()) {
@@ -579,8 +589,7 @@ impl Store {
         }
         let names = (std::mem::take(&mut self.by_key), std::mem::take(&mut self.by_deadline));
         lazy_free(names, keys);
-        self.usage = Usage::new(self.usage.budget);
-        self.marks.keys().for_each(|key| self.usage.used += mark_bytes(key));
+        self.usage = Usage { used: self.mark_bytes, ..Usage::new(self.usage.budget) };
     }
 
     /// Drops up to `most` keys whose deadline was before `now_ms`.
@@ -603,6 +612,13 @@ impl Store {
                 _ => break,
             }
         }
+    }
+
+    /// Drops keys that expired before all keys are looked through, which no command pays for: many of them are gone after a
+    /// few such commands, and none is looked at by each.
+    pub(crate) fn purge_some(&mut self) {
+        let most = self.by_deadline.len().max(self.marks_by_deadline.len()) / 4;
+        self.purge(self.now_ms, most.max(PURGE_KEYS));
     }
 
     /// Live keys; drops all others on the way.
@@ -668,6 +684,7 @@ impl Store {
         let key = KeyName::from(key);
         self.keep_mark(&key);
         self.usage.used += mark_bytes(&key);
+        self.mark_bytes += mark_bytes(&key);
         self.marks_by_deadline.insert((mark.deadline_ms, key.clone()));
         self.marks.insert(key, mark);
     }
@@ -676,6 +693,7 @@ impl Store {
         self.keep_mark(key);
         if let Some((key, mark)) = self.marks.remove_entry(key) {
             self.usage.used -= mark_bytes(&key);
+            self.mark_bytes -= mark_bytes(&key);
             self.marks_by_deadline.remove(&(mark.deadline_ms, key));
         }
     }

@@ -13,7 +13,7 @@
 
 use super::Context;
 use super::commands::hashes::RANDOM_MAX;
-use super::commands::hyperloglog::SPARSE_BYTES_MAX;
+use super::commands::hyperloglog::{REGISTERS, SPARSE_BYTES_MAX, is_dense, run_bytes};
 use super::commands::transactions::OrderedTransaction;
 use super::commands::{bits, strings};
 use super::data::{Data, Hash, Str};
@@ -390,7 +390,9 @@ fn raise_ns(bytes: u64) -> u64 {
 pub(crate) fn of_pfadd(c: &Context<'_>, args: &[&[u8]]) -> u64 {
     let (bytes, elements) = (size(c, args[1]).bytes, args.len() as u64 - 2);
     if bytes > SHORT_COUNTER_BYTES {
-        return 0;
+        // A counter in the short form is as long only where a client wrote it as a string. Then all of it is read first.
+        let read = runs(c, args[1]);
+        return read.saturating_mul(elements.saturating_mul(2).saturating_add(COUNTER_BYTE_NS));
     }
     // One makes three bytes more, at the most.
     elements.saturating_mul(raise_ns(bytes + 16 + 3 * elements))
@@ -402,8 +404,27 @@ pub(crate) fn of_pfmerge(c: &Context<'_>, args: &[&[u8]]) -> u64 {
     let bytes = sizes.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
     let is_short = sizes.iter().all(|bytes| *bytes <= SHORT_COUNTER_BYTES);
     // A byte says of four registers at most that they are not zero, and a longer result becomes dense.
-    let raised = if is_short { 4 * bytes.min(SHORT_COUNTER_BYTES) } else { 0 };
-    of_counters(c, args).saturating_add(raised.saturating_mul(raise_ns(bytes)))
+    let (raised, raise_ns) = if is_short {
+        (4 * bytes.min(SHORT_COUNTER_BYTES), raise_ns(bytes))
+    } else if args[1..].iter().any(|key| string(c, key).is_some_and(is_dense)) {
+        (0, 0)
+    } else {
+        // Clients wrote some of them as strings. One that is longer than counters become keeps its length.
+        let all = args[1..].iter().fold(0, |sum: u64, key| sum.saturating_add(runs(c, key)));
+        let raised = all.saturating_mul(4).min(REGISTERS as u64);
+        (raised, 2 * runs(c, args[1]).max(SHORT_COUNTER_BYTES))
+    };
+    of_counters(c, args).saturating_add(raised.saturating_mul(raise_ns))
+}
+
+/// The string of a key, if it has one.
+fn string<'a>(c: &'a Context<'_>, key: &[u8]) -> Option<&'a [u8]> {
+    c.get::<Str>(key).ok().flatten().map(|string| &**string)
+}
+
+/// Bytes of a key's string that are read as runs of registers.
+fn runs(c: &Context<'_>, key: &[u8]) -> u64 {
+    string(c, key).map_or(0, run_bytes) as u64
 }
 
 /// `PFDEBUG`: every register is read.
@@ -500,6 +521,12 @@ mod tests {
             one.run(&format!("ZADD scores 1 {long}"));
         }
         one.run("HSET hash f v");
+        let mut counter = [&b"HYLL\x01"[..], &[0; 11]].concat();
+        assert_eq!(one.bytes(&[b"SET", b"endless", &counter]), b"+OK\r\n");
+        assert_eq!(one.run("SETRANGE endless 60000000 a"), ":60000001\r\n");
+        // A run for each register.
+        counter.extend([0x80; 16_384]);
+        assert_eq!(one.bytes(&[b"SET", b"runs", &counter]), b"+OK\r\n");
         one
     }
 
@@ -586,6 +613,31 @@ mod tests {
             (":60000\r\n".into(), ":60000\r\n".into())
         );
         assert_eq!(one.run("ZCARD sorted"), ":60000\r\n");
+    }
+
+    /// Strings that say of themselves that they are counters in the short form.
+    #[test]
+    fn counters_that_clients_wrote_as_strings_take_the_time_of_their_runs() {
+        let _limit = amcast_test_policy::time_limit();
+        let mut one = large();
+        for line in [
+            script(18_000, "PFADD runs a"),
+            script(18_000, "PFADD endless a"),
+            script(20_000, "PFMERGE runs"),
+            script(20_000, "PFMERGE merged runs"),
+            format!("PFADD runs{}", " e".repeat(100_000)),
+        ] {
+            let answer = one.run(&line);
+            assert!(answer.contains(&REFUSED[1..]), "{line:.60}: {answer:.60}");
+        }
+        assert_eq!(one.run("EXISTS merged"), ":0\r\n");
+        for (line, answer) in [
+            ("PFADD runs a b c", ":1\r\n"),
+            ("PFMERGE merged runs", "+OK\r\n"),
+            ("PFADD endless a", "-INVALIDOBJ Corrupted HLL object detected\r\n"),
+        ] {
+            assert_eq!(one.run(line), answer, "{line}");
+        }
     }
 
     #[test]

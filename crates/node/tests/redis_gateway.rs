@@ -453,6 +453,17 @@ fn a_key_that_is_named_often_is_watched_once() {
 }
 
 #[test]
+fn an_exec_with_arguments_spoils_its_transaction() {
+    let _limit = amcast_test_policy::time_limit();
+    let gateway = local(None);
+    let commands = ["MULTI", "SET a 1", "EXEC x", "EXEC", "EXISTS a"].map(str::to_owned);
+    let answers = pipeline(&mut connect(&gateway), &commands);
+    let wrong = "-ERR wrong number of arguments for 'exec' command";
+    let discarded = "-EXECABORT Transaction discarded because of previous errors.";
+    assert_eq!(answers, ["+OK", "+QUEUED", wrong, discarded, ":0"]);
+}
+
+#[test]
 fn a_command_names_few_clients_and_commands() {
     let _limit = amcast_test_policy::time_limit();
     let gateway = local(None);

@@ -51,7 +51,7 @@ pub(crate) use sparse::BYTES_MAX as SPARSE_BYTES_MAX;
 
 /// Bits of a hash that choose the register.
 const INDEX_BITS: usize = 14;
-const REGISTERS: usize = 1 << INDEX_BITS;
+pub(crate) const REGISTERS: usize = 1 << INDEX_BITS;
 /// Bits of a hash that are left: a register holds how many of them are zero up to the first one, and
 /// one more.
 const RANK_BITS: usize = 64 - INDEX_BITS;
@@ -92,6 +92,19 @@ fn is_sparse(bytes: &[u8]) -> Result<bool, RedisError> {
         SPARSE => Ok(true),
         _ => Err(BAD),
     }
+}
+
+/// Bytes of a string that are read as runs of registers, at the most: none of a counter in the long form, and of what is none.
+pub(crate) fn run_bytes(bytes: &[u8]) -> usize {
+    match is_sparse(bytes) {
+        Ok(true) => bytes.len().min(sparse::WHOLE_BYTES_MAX),
+        Ok(false) | Err(_) => 0,
+    }
+}
+
+/// Whether the string is a counter in the long form.
+pub(crate) fn is_dense(bytes: &[u8]) -> bool {
+    is_sparse(bytes) == Ok(false)
 }
 
 /// Refuses what is no counter, and one whose registers are not all there.

@@ -5,7 +5,7 @@ use super::super::data::Data;
 use super::super::number::{int, parse_int};
 use super::super::registry::{CommandSpec, EACH, KeyArguments, ONE, TWO};
 use super::super::reply::{RedisError, Reply};
-use super::super::store::NEVER_MS;
+use super::super::store::{NEVER_MS, Store};
 use super::super::work::{self, PricedPattern};
 use super::strings::ExpiryForm;
 use super::subcommands;
@@ -504,6 +504,7 @@ fn randomkey(c: &mut Context<'_>, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<
 }
 
 fn keys(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
+    c.each_store().for_each(Store::purge_some);
     let (c, mut found) = (&*c, Vec::new());
     let pattern = PricedPattern::new(args[1]);
     for store in &*c.stores {

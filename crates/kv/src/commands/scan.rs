@@ -15,7 +15,7 @@ use super::super::data::{Data, Hash, SMALL, Set, Sorted};
 use super::super::number::{int, parse_int};
 use super::super::registry::{CommandSpec, KeyArguments, ONE};
 use super::super::reply::{RedisError, Reply};
-use super::super::store::KeyEntry;
+use super::super::store::{KeyEntry, Store};
 use super::super::work::{self, PricedPattern};
 use amcast_core::{Gid, GroupSet};
 use std::borrow::Cow;
@@ -118,6 +118,7 @@ impl<'a> ScanOptions<'a> {
 fn scan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let at = cursor(args[1])?;
     let options = ScanOptions::parse(&args[2..], true)?;
+    c.each_store().for_each(Store::purge_some);
     if c.map.epoch() > 0 || at & OF_ALL != 0 {
         return scan_all(c, at, &options, reply);
     }
@@ -287,6 +288,7 @@ fn range(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(
             _ => return Err(RedisError::SYNTAX),
         };
     }
+    c.each_store().for_each(Store::purge_some);
     // The first ones of all shards are among the first ones of each.
     let mut found = Vec::new();
     for store in &*c.stores {

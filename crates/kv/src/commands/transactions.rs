@@ -143,6 +143,8 @@ fn discard(
 
 fn exec(c: &mut ClientState, args: &[&[u8]], _: &mut Reply<'_>) -> Result<AfterRun, RedisError> {
     if args.len() != 1 {
+        // Redis finds that before it runs the command, and then the transaction is refused.
+        c.transaction.iter_mut().for_each(|gathered| gathered.spoiled = true);
         return Err(RedisError::arity("exec"));
     }
     match &c.transaction {

@@ -14,6 +14,7 @@ mod pool;
 mod reads;
 mod skips;
 mod snapshot;
+mod walks;
 
 use crate::answers::assert_words_tell;
 use crate::{

@@ -178,6 +178,35 @@ fn a_dropped_answer_leaves_what_became_of_its_command() {
 }
 
 #[test]
+fn large_answers_of_one_session_leave_those_of_others() {
+    let limits = Limits { answer_bytes: 40_000, ..Limits::default() };
+    let (mut node, x) = (node_of(limits, 0), key(0));
+    let mut seq = 0;
+    let mut of = |node: &mut TestNode, session: u64, request: u64, text: &str| {
+        seq += 1;
+        let mut c = cast(seq, request, 1, text);
+        let envelope = Envelope::decode(&c.payload).expect("one that was just encoded").0;
+        c.payload[..Envelope::BYTES].copy_from_slice(&Envelope { session, ..envelope }.to_bytes());
+        told(node, &c).1
+    };
+    assert_eq!(of(&mut node, 1, 1, &format!("SETRANGE {x} 15000 x")), ":15001\r\n");
+    for session in 2..12 {
+        assert_eq!(of(&mut node, session, 1, &format!("APPEND {x} {session:03}")).len(), 8);
+    }
+    // Three of them are more than all answers may be.
+    for request in 2..5 {
+        assert!(of(&mut node, 1, request, &format!("GETEX {x} PERSIST")).len() > 15_000);
+    }
+    for session in 2..12 {
+        let again = of(&mut node, session, 1, &format!("APPEND {x} {session:03}"));
+        assert_eq!(again, format!(":{}\r\n", 15_001 + 3 * (session - 1)));
+    }
+    let kept = (2..5).map(|request| of(&mut node, 1, request, &format!("GETEX {x} PERSIST")));
+    let kept = kept.filter(|again| again.len() > 15_000).count();
+    assert!(kept < 3, "{kept} are more than may be kept");
+}
+
+#[test]
 fn what_is_skipped_and_what_lacks_a_part_was_not_executed() {
     let (mut node, x) = (TestNode::new(), key(0));
     let poison = cast(7, 1, 1, &format!("INCR {x}"));

@@ -360,6 +360,9 @@ pub(super) struct ShardProgress {
     pub(super) delivered: u64,
 }
 
+/// Answers that take this part of the bytes of all that are kept, as a divisor, are dropped before others.
+const LARGE_PART: usize = 16;
+
 /// The record of an answered request: its outcome, and the answer until that takes too much memory.
 /// Mostly it is a few bytes, for which nothing is allocated.
 #[derive(Clone, Debug)]
@@ -550,23 +553,30 @@ impl Sessions {
         self.answer_bytes += kept.bytes();
         session.ran.insert(at, (e.request, kept));
         if self.answer_bytes > limits.answer_bytes {
-            self.drop_answers(limits.answer_bytes / 2);
+            // A few large answers must not cost all sessions theirs.
+            for least in [limits.answer_bytes / LARGE_PART, 1] {
+                self.drop_answers(least, limits.answer_bytes / 2);
+            }
         }
     }
 
-    /// Drops answers of the sessions that were idle longest until `most` bytes remain.
-    fn drop_answers(&mut self, most: usize) {
+    /// Drops answers of `least` bytes and more, of the sessions that were idle longest, until `most` bytes remain.
+    fn drop_answers(&mut self, least: usize, most: usize) {
         let mut by_age: Vec<(u64, SessionKey)> =
             self.table.iter().map(|(key, s)| (s.used_ms, *key)).collect();
         by_age.sort_unstable();
         for (_, key) in by_age {
-            let session = Arc::make_mut(self.table.get_mut(&key).expect("it was listed"));
-            for (_, kept) in &mut session.ran {
-                self.answer_bytes -= kept.bytes();
-                *kept = KeptOutcome::Dropped(kept.outcome());
-            }
             if self.answer_bytes <= most {
                 return;
+            }
+            let session = self.table.get_mut(&key).expect("it was listed");
+            if session.ran.iter().all(|(_, kept)| kept.bytes() < least) {
+                continue;
+            }
+            let session = Arc::make_mut(session);
+            for (_, kept) in session.ran.iter_mut().filter(|(_, kept)| kept.bytes() >= least) {
+                self.answer_bytes -= kept.bytes();
+                *kept = KeptOutcome::Dropped(kept.outcome());
             }
         }
     }

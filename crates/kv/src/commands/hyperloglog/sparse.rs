@@ -19,6 +19,9 @@ use std::fmt::Write;
 /// is set. The same on all nodes.
 pub(crate) const BYTES_MAX: usize = 3000;
 
+/// Bytes of a whole counter in this form, at the most: clients may write runs of one register each.
+pub(super) const WHOLE_BYTES_MAX: usize = HEAD_BYTES + 2 * REGISTERS;
+
 /// The largest value that a run may have.
 const VALUE_MAX: u8 = 32;
 
@@ -81,6 +84,10 @@ pub(super) fn is_whole(counter: &[u8]) -> bool {
     let (mut registers, mut bytes) = (0, HEAD_BYTES);
     for run in runs(counter) {
         (registers, bytes) = (registers + run.len, bytes + run.bytes);
+        // Each run has a register at least: no more are read of a string that is no counter than a counter may have.
+        if registers > REGISTERS {
+            return false;
+        }
     }
     registers == REGISTERS && bytes == counter.len()
 }
