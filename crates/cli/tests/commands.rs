@@ -29,6 +29,7 @@ fn row(command: &CommandSpec) -> String {
     let name = command.name.to_uppercase();
     let by = match command.run {
         CommandRunner::Gateway(_) => "the gateway",
+        CommandRunner::Blocking(_) => "shards, writes",
         CommandRunner::Shards(_) | CommandRunner::Both(..) if command.writes() => "shards, writes",
         CommandRunner::Shards(_) | CommandRunner::Both(..) => "shards",
     };

@@ -1,6 +1,7 @@
 //! A gateway's data about itself and about each connected client.
 
 use super::Partitions;
+use super::blocked_clients::BlockedClients;
 use super::command_stats::AllStats;
 use super::commands::server::Settings;
 use crate::status::ServerStatus;
@@ -9,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -69,6 +70,8 @@ pub struct StoreServer {
     pub settings: Mutex<Settings>,
     /// The connected clients, by their ids.
     pub clients: Mutex<BTreeMap<u64, Arc<ClientInfo>>>,
+    /// Those that wait for keys.
+    pub blocked: Arc<BlockedClients>,
 }
 
 impl StoreServer {
@@ -97,7 +100,14 @@ impl StoreServer {
             started_us: host_us(),
             settings: Mutex::new(Settings::new(password, clients_max)),
             clients: Mutex::default(),
+            blocked: Arc::default(),
         }
+    }
+
+    /// Clients that wait for keys are these, which replicas of this process tell of changes.
+    #[must_use]
+    pub fn with_blocked(self, blocked: Arc<BlockedClients>) -> Self {
+        Self { blocked, ..self }
     }
 
     /// Has `CONFIG` show how large a command may be.
@@ -179,8 +189,58 @@ pub struct ClientInfo {
     pub killed: AtomicBool,
     /// Bytes of its buffers that are counted with those of all.
     pub held: AtomicUsize,
-    /// Makes the connection look at `killed`.
+    /// Whether it waits for a key, and is to wait no longer.
+    pub block: BlockState,
+    /// Makes the connection look at `killed`, `block`, and what it waits for.
     pub wake: Box<dyn Fn() + Send + Sync>,
+}
+
+/// Whether a client waits for a key.
+#[derive(Default)]
+pub struct BlockState(AtomicU8);
+
+/// How `CLIENT UNBLOCK` ends a client's wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unblocked {
+    /// As if its time was over.
+    TimedOut,
+    /// With an error.
+    WithError,
+}
+
+impl BlockState {
+    const SERVED: u8 = 0;
+    const WAITS: u8 = 1;
+    const TIMED_OUT: u8 = 2;
+    const WITH_ERROR: u8 = 3;
+
+    /// It waits from here on, or no longer.
+    pub fn set(&self, waits: bool) {
+        self.0.store(if waits { Self::WAITS } else { Self::SERVED }, Ordering::Release);
+    }
+
+    /// Whether it waits.
+    pub fn waits(&self) -> bool {
+        self.0.load(Ordering::Acquire) != Self::SERVED
+    }
+
+    /// Ends its wait so, if it waits and nobody has ended that yet; whether it does now.
+    pub fn end(&self, how: Unblocked) -> bool {
+        let next = match how {
+            Unblocked::TimedOut => Self::TIMED_OUT,
+            Unblocked::WithError => Self::WITH_ERROR,
+        };
+        self.0.compare_exchange(Self::WAITS, next, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// How somebody has ended its wait.
+    pub fn ended(&self) -> Option<Unblocked> {
+        match self.0.load(Ordering::Acquire) {
+            Self::TIMED_OUT => Some(Unblocked::TimedOut),
+            Self::WITH_ERROR => Some(Unblocked::WithError),
+            _ => None,
+        }
+    }
 }
 
 /// A client's report about itself, and its last command.

@@ -11,6 +11,7 @@
 pub(crate) mod answers;
 pub mod args;
 pub mod batch;
+pub mod blocked_clients;
 pub mod budget;
 pub mod client;
 pub mod command_stats;
@@ -62,6 +63,7 @@ use amcast_smr::machine::{
     Use,
 };
 use amcast_smr::stream::{Piece, StreamReader};
+use blocked_clients::BlockedClients;
 use data::{Data, DataKind};
 use partitions::PartitionOwner;
 use registry::{CommandRunner, CommandSpec, KeyArguments, lookup};
@@ -98,6 +100,8 @@ pub struct Kv {
     budget: u64,
     /// Keys that one command of a move looks at.
     move_keys: usize,
+    /// The clients of this process's gateway that wait for keys.
+    blocked: Option<Arc<BlockedClients>>,
 }
 
 impl Kv {
@@ -110,7 +114,7 @@ impl Kv {
     /// A store whose map of partitions is at first this one, the same on all nodes of a cluster.
     pub fn over(first: Arc<Partitions>, seed: impl Into<HashSeed>) -> Self {
         let move_keys = commands::partitions::LOOK_KEYS;
-        Self { first, seed: seed.into(), budget: 0, move_keys }
+        Self { first, seed: seed.into(), budget: 0, move_keys, blocked: None }
     }
 
     /// All keys of a node may take so many bytes at first, in equal parts for its shards: the same on all nodes of a
@@ -118,6 +122,14 @@ impl Kv {
     #[must_use]
     pub fn with_maxmemory(mut self, bytes: u64) -> Self {
         self.budget = budget::share(bytes, self.first.shards());
+        self
+    }
+
+    /// These clients, of a gateway in the same process, hear which keys commands change. The state does not depend on them.
+    #[must_use]
+    pub fn with_blocked(mut self, blocked: Arc<BlockedClients>) -> Self {
+        blocked.hear_replicas();
+        self.blocked = Some(blocked);
         self
     }
 
@@ -346,7 +358,8 @@ impl ShardedMachine for Kv {
     }
 
     fn part(&self) -> Store {
-        Store::new(self.seed, self.first.clone(), self.budget)
+        let store = Store::new(self.seed, self.first.clone(), self.budget);
+        store.with_blocked(self.blocked.clone())
     }
 
     fn apply<'a>(
@@ -472,7 +485,9 @@ impl MachinePart for Store {
     }
 
     fn read(&mut self, from: &mut StreamReader<'_>) -> Result<(), Corrupt> {
-        snapshot::read(from, self)
+        snapshot::read(from, self)?;
+        self.tell_blocked();
+        Ok(())
     }
 
     fn digest(&self, slice: &mut Slice<'_>) {
@@ -587,7 +602,7 @@ fn run_command(
     let start = reply.mark();
     let done = match command {
         Some(c) => c.check_arity(args.len()).and_then(|()| match c.run {
-            CommandRunner::Gateway(_) => Err(registry::unknown(args)),
+            CommandRunner::Gateway(_) | CommandRunner::Blocking(_) => Err(registry::unknown(args)),
             _ if missing(c, args, context) => {
                 Err(RedisError::new("ERR A key is not in the command's destinations"))
             }

@@ -3,6 +3,7 @@
 use super::Context;
 use super::client::ClientState;
 use super::commands;
+use super::commands::blocking::BlockingForm;
 use super::commands::transactions::OrderedTransaction;
 use super::reply::{RedisError, Reply};
 use super::work::Estimate;
@@ -88,6 +89,8 @@ pub enum CommandRunner {
     Gateway(OnGateway),
     /// The gateway first; if it says so, the shards then.
     Both(OnGateway, OnShards),
+    /// The shards run another command, and the gateway has its client wait if that one found nothing.
+    Blocking(&'static BlockingForm),
 }
 
 /// The gateway's next action after it ran a command.

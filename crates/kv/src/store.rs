@@ -1,6 +1,7 @@
 //! The keys of one shard.
 
 use super::Partitions;
+use super::blocked_clients::BlockedClients;
 use super::data::{Data, DataKind};
 pub(crate) use super::key_name::KeyName;
 use super::lazy_free::lazy_free;
@@ -214,6 +215,8 @@ pub struct Store {
     lent: Option<u64>,
     /// Commands of batches that were executed since expired keys were swept.
     unswept: usize,
+    /// The clients of this process's gateway that wait for keys. They are no part of the state.
+    blocked: Option<Arc<BlockedClients>>,
 }
 
 impl Store {
@@ -234,7 +237,18 @@ impl Store {
             usage: Usage::new(budget),
             lent: None,
             unswept: 0,
+            blocked: None,
         }
+    }
+
+    /// These clients hear which keys change.
+    pub(crate) fn with_blocked(self, blocked: Option<Arc<BlockedClients>>) -> Self {
+        Self { blocked, ..self }
+    }
+
+    /// Any key may have changed.
+    pub(crate) fn tell_blocked(&self) {
+        self.blocked.iter().for_each(|blocked| blocked.all_changed());
     }
 
     /// The map of partitions at the running command's place.
@@ -461,6 +475,7 @@ impl Store {
         let Some(e) = bucket.and_then(|bucket| bucket.find_mut(key)) else { return };
         if changed && e.deadline_ms >= self.now_ms {
             e.changed_by(self.version, self.now_ms);
+            BlockedClients::hear(self.blocked.as_ref(), key, &e.data);
         }
         self.usage.count(e);
         self.lent = self.lent.filter(|lent| *lent != hash);
@@ -494,6 +509,7 @@ impl Store {
             let was = std::mem::replace(&mut e.deadline_ms, deadline_ms);
             value.replace(&mut e.data);
             e.changed_by(version, changed_ms);
+            BlockedClients::hear(self.blocked.as_ref(), key, &e.data);
             self.usage.count(e);
             if was != deadline_ms {
                 let key = e.key.clone();
@@ -502,6 +518,7 @@ impl Store {
             return;
         }
         let (key, data) = (KeyName::from(key), value.into_data());
+        BlockedClients::hear(self.blocked.as_ref(), &key, &data);
         let mut entry =
             KeyEntry { key: key.clone(), data, version, deadline_ms, changed_ms, counted: 0 };
         self.usage.count(&mut entry);
@@ -575,7 +592,8 @@ impl Store {
     /// Deletes everything.
     pub(crate) fn clear(&mut self) {
         // A key that expired is gone already, whether it was dropped here or not.
-        let is_there = |key: &&KeyName| self.marks.contains_key(&***key) && self.find(key).is_some();
+        let is_there =
+            |key: &&KeyName| self.marks.contains_key(&***key) && self.find(key).is_some();
         // The fewer of the two: marks stay, and nothing counts how often they are looked through.
         let marked: Vec<KeyName> = match self.by_key.len() < self.marks.len() {
             true => self.by_key.iter().filter(is_there).cloned().collect(),

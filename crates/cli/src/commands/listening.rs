@@ -14,7 +14,7 @@ use amcast_node::gateway::log::GrowthSource;
 use amcast_node::gateway::{self, Backend};
 use amcast_node::history::HistoryRecorder;
 use amcast_node::service::{
-    CallBook, ClusterBackend, ClusterWatch, Reads, first_partitions, forgets,
+    CallBook, ClusterBackend, ClusterWatch, Reads, blocked_clients, first_partitions, forgets,
 };
 use amcast_node::system::{has_too_many_files, refuses_file};
 use std::io;
@@ -184,13 +184,14 @@ impl OpenPorts {
     ) -> Result<Self, Failure> {
         let status = Arc::clone(watch) as Arc<dyn ServerStatus>;
         let others = file.replicas - 1;
-        let server = Arc::new(StoreServer::new(
+        let server = StoreServer::new(
             first_partitions(file).map_err(Failure::Misuse)?.into(),
             REDIS_CLIENTS_MAX,
             others,
             file.password.clone(),
             status,
-        ));
+        );
+        let server = Arc::new(server.with_blocked(blocked_clients()));
         let first_session = u64::from(gateway.place()) << 48 | u64::from(gateway.life()) << 24;
         // The same for all gateways: their commands meet in one order.
         let clock_ahead_ms = file.clock_ahead(!forgets(file));

@@ -16,6 +16,7 @@ mod listened;
 mod operating;
 mod orphan;
 mod partitions;
+mod queues;
 mod refused;
 mod replaced;
 mod room;

@@ -1,6 +1,6 @@
 //! The connection itself: greeting, authentication, names.
 
-use super::super::client::{ClientInfo, ClientReport, ClientState, lock, wall_us};
+use super::super::client::{ClientInfo, ClientReport, ClientState, Unblocked, lock, wall_us};
 use super::super::number::parse_int;
 use super::super::registry::{AfterRun, CommandSpec};
 use super::super::reply::{RedisError, Reply};
@@ -279,6 +279,7 @@ fn client(
         (b"info", []) => reply.text(&line(&c.info)),
         (b"list", filters) => list(c, filters, reply)?,
         (b"kill", filters @ [_, ..]) => return kill(c, filters, reply),
+        (b"unblock", [id, how @ ..]) => unblock(c, id, how, reply)?,
         (b"no-evict" | b"no-touch", [how]) => match on_off(how) {
             Some(_) => reply.ok(),
             None => return Err(RedisError::SYNTAX),
@@ -369,7 +370,7 @@ fn line(info: &ClientInfo) -> String {
     let secs = |since: u64| now.saturating_sub(since) / 1_000_000;
     writeln!(
         text,
-        "id={} addr={} laddr={} fd=8 name={name} age={} idle={} flags=N db=0 sub=0 psub=0 ssub=0 \
+        "id={} addr={} laddr={} fd=8 name={name} age={} idle={} flags={} db=0 sub=0 psub=0 ssub=0 \
          multi=-1 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=1024 rbp=0 obl=0 oll=0 omem=0 \
          tot-mem={} events=r cmd={command} user=default redir=-1 resp={resp} lib-name={lib_name} \
          lib-ver={lib_version}",
@@ -378,10 +379,36 @@ fn line(info: &ClientInfo) -> String {
         info.local,
         secs(info.since_us),
         secs(active_us),
+        if info.block.waits() { 'b' } else { 'N' },
         info.held.load(std::sync::atomic::Ordering::Relaxed),
     )
     .expect("a string takes all");
     text
+}
+
+/// Ends the wait of a client that waits for a key.
+fn unblock(
+    c: &ClientState,
+    id: &[u8],
+    how: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
+    let how = match how {
+        [] => Unblocked::TimedOut,
+        [how] if how.eq_ignore_ascii_case(b"timeout") => Unblocked::TimedOut,
+        [how] if how.eq_ignore_ascii_case(b"error") => Unblocked::WithError,
+        [_] => {
+            let why = "ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR";
+            return Err(RedisError::new(why));
+        }
+        _ => return Err(RedisError::SYNTAX),
+    };
+    let id = parse_int(id).ok_or(RedisError::NOT_INTEGER)?;
+    let client = lock(&c.server.clients).get(&(id as u64)).cloned();
+    let waited = client.filter(|client| client.block.end(how));
+    reply.flag(waited.is_some());
+    waited.iter().for_each(|client| (client.wake)());
+    Ok(())
 }
 
 fn kill(c: &ClientState, filters: &[&[u8]], reply: &mut Reply<'_>) -> Result<AfterRun, RedisError> {
@@ -448,7 +475,7 @@ fn end(c: &ClientState, chosen: &[Arc<ClientInfo>]) -> AfterRun {
 #[cfg(test)]
 mod tests {
     use super::super::super::Partitions;
-    use super::super::super::client::StoreServer;
+    use super::super::super::client::{BlockState, StoreServer};
     use super::super::super::registry::{CommandRunner, lookup};
     use super::super::super::status::{ServerStatus, ShardStatus};
     use super::*;
@@ -493,6 +520,7 @@ mod tests {
             said: Mutex::new(said),
             killed: AtomicBool::new(false),
             held: AtomicUsize::new(0),
+            block: BlockState::default(),
             wake: Box::new(|| ()),
         }
     }

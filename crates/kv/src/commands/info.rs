@@ -59,7 +59,7 @@ const SECTIONS: &[Section] = &[
         facts(&[
             ("connected_clients", &c.server.connected()),
             ("maxclients", &c.server.clients_max),
-            ("blocked_clients", &0),
+            ("blocked_clients", &c.server.blocked.count()),
         ])
     }),
     usual("Memory", memory),

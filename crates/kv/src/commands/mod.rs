@@ -2,6 +2,7 @@
 //! is one line here.
 
 pub(crate) mod bits;
+pub mod blocking;
 pub(crate) mod common_subsequence;
 pub(crate) mod connection;
 pub(crate) mod hashes;
@@ -36,10 +37,12 @@ pub(crate) static FAMILIES: &[(&str, &[CommandSpec])] = &[
     ("generic", sort::COMMANDS),
     ("hash", hashes::COMMANDS),
     ("list", lists::COMMANDS),
+    ("list", blocking::COMMANDS),
     ("set", sets::COMMANDS),
     ("sorted-set", sorted_sets::COMMANDS),
     ("sorted-set", sorted_ranges::COMMANDS),
     ("sorted-set", sorted_algebra::COMMANDS),
+    ("sorted-set", blocking::SORTED_COMMANDS),
     ("transactions", transactions::COMMANDS),
     ("connection", connection::COMMANDS),
     ("server", server::COMMANDS),

@@ -30,6 +30,7 @@ const ALL: &[(&str, &[Subcommand])] = &[
             ("SETINFO LIB-NAME|LIB-VER <value>", "Name the client's library."),
             ("SETNAME <name>", "Name this connection."),
             ("TRACKINGINFO", "Say that this connection tracks no keys."),
+            ("UNBLOCK <id> [TIMEOUT|ERROR]", "End the wait of a client that waits for a key."),
             ("UNPAUSE", "Accepted, without an effect."),
         ],
     ),

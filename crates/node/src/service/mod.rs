@@ -19,5 +19,5 @@ pub use cluster_readiness::{
 };
 pub use digests::DigestPace;
 pub use reads::Reads;
-pub use store::{Hosted, ServiceNode, first_partitions, host_logs, host_store};
+pub use store::{Hosted, ServiceNode, blocked_clients, first_partitions, host_logs, host_store};
 pub use watch::{ClusterWatch, LOST_AFTER, LostShard, down, forgets, lost};

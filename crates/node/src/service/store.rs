@@ -6,6 +6,7 @@ use super::digests::DigestPace;
 use crate::config::{ClusterFile, PartitionOrder};
 use crate::gateway::GatewayClock;
 use amcast_core::{ClusterShape, Entry, Gid, GroupSet, MsgId, Senders, SkipDecision, Time};
+use amcast_kv::blocked_clients::BlockedClients;
 use amcast_kv::{HashSeed, Kv, Partitions};
 use amcast_log::StoreAndLog;
 use amcast_log::{Logs, NODE_BYTES};
@@ -43,6 +44,14 @@ struct FirstStore {
 }
 
 static STORE: OnceLock<FirstStore> = OnceLock::new();
+
+/// The clients of this process's gateway that wait for keys.
+static BLOCKED: OnceLock<Arc<BlockedClients>> = OnceLock::new();
+
+/// The clients of this process's gateway that wait for keys: its replicas tell them of changes, if it has some.
+pub fn blocked_clients() -> Arc<BlockedClients> {
+    BLOCKED.get_or_init(Arc::default).clone()
+}
 
 /// Has the store of [`StoreAndLog`] begin as the cluster's file says, in this process. Once, before its node starts.
 ///
@@ -110,7 +119,7 @@ impl Hosted for StoreAndLog {
         };
         let FirstStore { partitions, maxmemory_bytes, seed } = STORE.get_or_init(usual);
         let store = Kv::over(partitions.clone(), *seed).with_maxmemory(*maxmemory_bytes);
-        Self::new(store, logs)
+        Self::new(store.with_blocked(blocked_clients()), logs)
     }
 }
 

@@ -25,7 +25,12 @@ struct LocalState {
 impl LocalBackend {
     /// An empty store of `shards` shards; `seed` as in [`Kv::new`].
     pub fn new(shards: usize, seed: u64) -> Self {
-        let executor = Executor::new(Kv::new(shards, seed), shards, Limits::default());
+        Self::over(shards, Kv::new(shards, seed))
+    }
+
+    /// This store, which has `shards` shards and is empty.
+    pub fn over(shards: usize, store: Kv) -> Self {
+        let executor = Executor::new(store, shards, Limits::default());
         let inner = LocalState { executor, positions: vec![0; shards], seq: 0 };
         Self { inner: Mutex::new(inner), answers: OnceLock::new() }
     }

@@ -2,6 +2,7 @@
 
 mod answers;
 mod batches;
+mod blocking;
 mod bounds;
 mod order;
 mod parts;
@@ -9,6 +10,7 @@ mod reroute;
 mod state;
 
 use self::batches::UnsentBatches;
+use self::blocking::{BlockedState, BlockingCall};
 use self::state::{
     AnswerQueue, ExpectedAnswers, InputProgress, NextCommand, RefusedCommands, TransactionHere,
     UnorderedReads,
@@ -25,7 +27,7 @@ use amcast_core::{GroupSet, Outcome};
 use amcast_kv::Partitions;
 use amcast_kv::batch::BatchKind;
 use amcast_kv::client::host_ns;
-use amcast_kv::client::{ClientInfo, ClientReport, ClientState, lock, wall_us};
+use amcast_kv::client::{BlockState, ClientInfo, ClientReport, ClientState, lock, wall_us};
 use amcast_kv::command_stats::{CallEnd, CommandCall, ThreadStats};
 use amcast_kv::registry::{self, AfterRun, CommandRunner, CommandSpec};
 use amcast_kv::reply::{RedisError, Reply};
@@ -57,6 +59,8 @@ enum AfterAnswer {
     Watch(Vec<Box<[u8]>>),
     /// It is a transaction's; the commands that the gateway runs itself take their places in it.
     Transaction(Vec<Vec<Box<[u8]>>>),
+    /// It is that of a command that does not wait, in place of this one.
+    Blocking(Box<BlockingCall>),
 }
 
 /// An answer in the order of commands.
@@ -66,6 +70,8 @@ enum AnswerSlot {
     /// Not executed, since its shards go by another map of partitions, or another time than this host's clock
     /// said, or its answer is larger than was thought: to be ordered again, with these arguments.
     Refused { args: Vec<u8>, then: AfterAnswer, resp: u8, silent: bool, call: CommandCall },
+    /// There was nothing for it to take: its client waits.
+    Blocked { blocking: Box<BlockingCall>, resp: u8, silent: bool, call: CommandCall },
     /// To be sent once all before it are; it ends this call, if any.
     Ready(Vec<u8>, Option<CommandCall>),
 }
@@ -139,6 +145,7 @@ struct RedisConnection<B: Backend> {
     next: NextCommand,
     batches: UnsentBatches,
     transaction: TransactionHere,
+    blocked: BlockedState,
     /// No more input will be taken; the connection ends once all answers were written.
     closing: bool,
     /// The last command, for `CLIENT LIST`.
@@ -174,6 +181,7 @@ pub(super) fn open<B: Backend>(
         }),
         killed: AtomicBool::new(false),
         held: AtomicUsize::new(0),
+        block: BlockState::default(),
         wake: Box::new(move || replies.wake()),
     });
     lock(&shared.server.clients).insert(id, info.clone());
@@ -197,6 +205,7 @@ pub(super) fn open<B: Backend>(
         next: NextCommand::default(),
         batches: UnsentBatches::default(),
         transaction: TransactionHere::default(),
+        blocked: BlockedState::default(),
         closing: false,
         last_command: "NULL",
     };
@@ -248,6 +257,9 @@ impl<B: Backend> RedisConnection<B> {
             if self.waits_in_line() && self.wire.has_left(cx) {
                 return Poll::Ready(());
             }
+            if self.is_blocked() && (self.wire.has_left(cx) || self.wire.is_hung_up()) {
+                return Poll::Ready(());
+            }
             if self.waits_in_line() || !self.closing && self.entrance.rests(cx) {
                 match self.lane.replies.sleep(cx.waker()) {
                     true => return Poll::Pending,
@@ -284,6 +296,9 @@ impl<B: Backend> RedisConnection<B> {
     /// Takes commands from the input and sends them on, while it can.
     fn take_commands(&mut self, cx: &mut Context<'_>, now: ClockReading) -> ReadProgress {
         (self.input.held_back, self.input.starved) = (false, false);
+        if self.is_blocked() {
+            self.look_at_blocked(cx);
+        }
         if self.refused.count > 0 {
             self.take_back_batches();
         }
@@ -323,7 +338,7 @@ impl<B: Backend> RedisConnection<B> {
                 }
                 sent = true;
             }
-            if self.next.barrier && self.pipeline.len() > 0 {
+            if self.next.barrier && (self.pipeline.len() > 0 || self.is_blocked()) {
                 break;
             }
             self.next.barrier = false;
@@ -468,6 +483,7 @@ impl<B: Backend> RedisConnection<B> {
             CommandRunner::Gateway(f) | CommandRunner::Both(f, _) => {
                 self.run_here(command, f, args, call)
             }
+            CommandRunner::Blocking(form) => self.order_blocking(form, args, call),
         }
     }
 
@@ -477,6 +493,9 @@ impl<B: Backend> RedisConnection<B> {
         let Some(transaction) = &mut self.client.transaction else { return Ok(()) };
         if transaction.commands.is_empty() {
             self.transaction.count = 0;
+        }
+        if let CommandRunner::Blocking(form) = command.run {
+            form.ordered(args)?;
         }
         if matches!(command.run, CommandRunner::Gateway(_)) {
             self.transaction.count += 1;

@@ -128,6 +128,13 @@ impl Pipeline {
         self.writes += if writes { more } else { 0 };
     }
 
+    /// The hashes of the keys that a request under way may change; none for all keys of its shards.
+    pub(super) fn written(&self, request: u64) -> impl Iterator<Item = Option<u64>> {
+        let from = self.held.partition_point(|held| held.request < request);
+        let held = self.held.range(from..).take_while(move |held| held.request == request);
+        held.filter(|held| held.writes).map(|held| held.key)
+    }
+
     /// Notes that a request was answered; how many commands it had.
     pub(super) fn answered(&mut self, request: u64) -> usize {
         // Most answers are to the first one: then neither of these moves the rest.

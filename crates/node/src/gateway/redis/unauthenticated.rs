@@ -376,6 +376,7 @@ mod tests {
             said: said.into(),
             killed: false.into(),
             held: 0.into(),
+            block: amcast_kv::client::BlockState::default(),
             wake: Box::new(|| {}),
         })
     }

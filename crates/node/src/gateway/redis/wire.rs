@@ -1,6 +1,7 @@
 //! The socket of one connection, with its unread input and its unwritten output.
 
 use super::input::{self, ClientInput};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
@@ -156,6 +157,14 @@ impl ClientSocket {
         let mut byte = [0];
         let peeked = self.stream.poll_peek(cx, &mut ReadBuf::new(&mut byte));
         matches!(peeked, Poll::Ready(Ok(0) | Err(_)))
+    }
+
+    /// Whether the client has closed the connection, with or without input before that. Nobody is woken for that.
+    pub(super) fn is_hung_up(&self) -> bool {
+        let (closed, at_once) =
+            (PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR, Timespec::default());
+        let mut polled = [PollFd::new(&self.stream, closed)];
+        poll(&mut polled, Some(&at_once)).is_ok_and(|ready| ready > 0)
     }
 
     /// Drops all input, and ends the output once all answers are given and written. Ready when the

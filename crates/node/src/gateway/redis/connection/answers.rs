@@ -56,6 +56,7 @@ impl<B: Backend> RedisConnection<B> {
         }
         let ServiceAnswer { outcome, bytes: answer } = answer;
         let Some((at, request)) = self.next_open(low) else { return };
+        self.tell_blocked(at, request, &answer);
         let is_batch = self.pipeline.answered(request) > 1;
         let large = self.end_parts(request);
         self.reads.peeks.retain(|peek| peek.request != request);
@@ -170,6 +171,9 @@ impl<B: Backend> RedisConnection<B> {
 
     /// Puts the answer to one command into its slot.
     fn place_one(&mut self, at: usize, outcome: Outcome, answer: Cow<'_, [u8]>) {
+        if self.keep_blocked(at, outcome, &answer) {
+            return;
+        }
         let AnswerSlot::Open { then, resp, silent, mut call, .. } =
             std::mem::replace(&mut self.answers.slots[at], AnswerSlot::Ready(Vec::new(), None))
         else {
@@ -235,6 +239,7 @@ impl<B: Backend> RedisConnection<B> {
     ) {
         match then {
             AfterAnswer::Show => reply::write(answer, version, out),
+            AfterAnswer::Blocking(blocking) => blocking.finish(answer, version, out),
             AfterAnswer::Watch(keys) => {
                 self.transaction.bytes = 0;
                 let versions = reply::elements(answer).unwrap_or_default();
@@ -295,8 +300,10 @@ impl<B: Backend> RedisConnection<B> {
                 }
                 _ => {
                     let part = parts.next().unwrap_or(b"_\r\n");
-                    if !self.client.silent {
-                        reply.raw(part);
+                    match found.map(|(_, c)| c.run) {
+                        _ if self.client.silent => {}
+                        Some(CommandRunner::Blocking(form)) => form.answer(part, &mut reply),
+                        _ => reply.raw(part),
                     }
                     CallEnd::of_part(part)
                 }

@@ -4,7 +4,7 @@ use super::super::answer_admission::{AnswerSize, AnswerTurn, LARGE_ANSWER_BYTES}
 use super::super::unauthenticated;
 use super::super::wire::OUTPUT_BYTES_CALM;
 use super::state::AnswerKnowledge;
-use super::{AnswerSlot, RedisConnection, UnsentCommand};
+use super::{AfterAnswer, AnswerSlot, RedisConnection, UnsentCommand};
 use crate::command_bytes::BUFFER_BYTES_MAX;
 use crate::gateway::backend::Backend;
 use amcast_kv::client::{ClientInfo, lock};
@@ -120,6 +120,7 @@ impl<B: Backend> RedisConnection<B> {
             + self.pipeline.bytes()
             + self.next.large.as_ref().map_or(0, |large| large.capacity())
             + self.refused_bytes()
+            + self.blocked_bytes()
             + self.client.transaction.as_ref().map_or(0, |gathered| gathered.held)
             + self.transaction.bytes
             + self.client.watched.bytes()
@@ -136,6 +137,18 @@ impl<B: Backend> RedisConnection<B> {
             _ => 0,
         };
         self.answers.slots.iter().map(bytes).sum()
+    }
+
+    /// Bytes of a command that may wait for a key.
+    fn blocked_bytes(&self) -> usize {
+        let bytes = |slot: &AnswerSlot| match slot {
+            AnswerSlot::Blocked { blocking, .. }
+            | AnswerSlot::Open { then: AfterAnswer::Blocking(blocking), .. }
+            | AnswerSlot::Refused { then: AfterAnswer::Blocking(blocking), .. } => blocking.bytes(),
+            _ => 0,
+        };
+        // While there is one no command behind it is taken.
+        if self.next.barrier { self.answers.slots.iter().map(bytes).sum() } else { 0 }
     }
 
     /// Gives back its buffers for large commands, and for many.

@@ -48,6 +48,18 @@ pub(super) enum RequestPath {
     Local,
 }
 
+/// Makes a gathered command one that the shards run: nobody waits in a transaction.
+fn end_wait(command: &mut Vec<Box<[u8]>>) {
+    let run = registry::lookup(&command[0]).map(|found| found.run);
+    let Some(CommandRunner::Blocking(form)) = run else { return };
+    let args: Vec<&[u8]> = command.iter().map(|arg| &**arg).collect();
+    let Ok(ordered) = form.ordered(&args) else {
+        unreachable!("it was refused when it was gathered");
+    };
+    let ordered = ordered.args.iter().map(|arg| Box::from(&**arg)).collect();
+    *command = ordered;
+}
+
 impl<B: Backend> RedisConnection<B> {
     /// Sends a command, or gives it back and sees to it that it is tried again in time.
     pub(super) fn send_or_wait(
@@ -118,12 +130,13 @@ impl<B: Backend> RedisConnection<B> {
     }
 
     pub(super) fn order_transaction(&mut self, exec: &'static CommandSpec, call: CommandCall) {
-        let Some(gathered) = self.client.transaction.take() else { return };
+        let Some(mut gathered) = self.client.transaction.take() else { return };
         let ordered = |c: &&Vec<Box<[u8]>>| {
             registry::lookup(&c[0]).is_some_and(|c| !matches!(c.run, CommandRunner::Gateway(_)))
         };
-        let for_shards: Vec<_> = gathered.commands.iter().filter(ordered).collect();
-        if for_shards.is_empty() && self.client.watched.is_empty() {
+        if !gathered.commands.iter().any(|command| ordered(&command))
+            && self.client.watched.is_empty()
+        {
             let mut shown = Vec::new();
             let version = self.client.resp;
             self.finish_transaction(&gathered.commands, b"*0\r\n", version, call, &mut shown);
@@ -136,12 +149,14 @@ impl<B: Backend> RedisConnection<B> {
             }
             return;
         }
+        // Of those that the shards run only the names are needed when they are answered.
+        let shown = |c: &Vec<Box<[u8]>>| if ordered(&c) { vec![c[0].clone()] } else { c.clone() };
+        let shown: Vec<_> = gathered.commands.iter().map(shown).collect();
+        gathered.commands.iter_mut().for_each(end_wait);
+        let for_shards: Vec<_> = gathered.commands.iter().filter(ordered).collect();
         let script = OrderedTransaction::encode(&self.client, &for_shards);
         self.client.watched.clear();
         let args: Vec<&[u8]> = script.iter().map(|a| &**a).collect();
-        // Of those that the shards run only the names are needed any more.
-        let shown = |c: &Vec<Box<[u8]>>| if ordered(&c) { vec![c[0].clone()] } else { c.clone() };
-        let shown: Vec<_> = gathered.commands.iter().map(shown).collect();
         let bytes = shown.iter().map(|c| held(c.iter().map(|arg| arg.len()))).sum();
         self.order(exec, &args, AfterAnswer::Transaction(shown), call);
         self.transaction.bytes = if self.next.pending.is_some() { bytes } else { 0 };
