@@ -51,8 +51,8 @@ fn config(entry: &dyn Entry, clusters: usize, notices: bool) -> Config {
     raw.check(entry.about().params).expect("a sound configuration")
 }
 
-/// Each process sends so many messages, by cluster, as fast as it can from a time on.
-fn plan(loads: &[(Time, usize)], background: BackgroundTraffic) -> RunPlan {
+/// The members of each cluster send so many messages each, as fast as they can from a time on.
+fn plan(loads: &[(Time, [usize; MEMBERS])], background: BackgroundTraffic) -> RunPlan {
     let mut model = CarrierModel::constant(Span::micros(2), Span::micros(30));
     model.network.port_ps_per_byte = 80_000;
     model.network.head_bytes = 90;
@@ -67,10 +67,11 @@ fn plan(loads: &[(Time, usize)], background: BackgroundTraffic) -> RunPlan {
         dst: GroupSet::one(Gid(group as u8)),
         bytes: MESSAGE_BYTES,
     };
-    let of = |(group, &(at, messages)): (usize, &(Time, usize))| {
+    let of = |(group, &(at, messages)): (usize, &(Time, [usize; MEMBERS]))| {
         let members = group * MEMBERS..(group + 1) * MEMBERS;
         let all = members.flat_map(move |p| {
-            (0..messages).map(move |_| cast(at + Span::micros(p as u64 * 130), p, group))
+            (0..messages[p % MEMBERS])
+                .map(move |_| cast(at + Span::micros(p as u64 * 130), p, group))
         });
         all.collect::<Vec<_>>()
     };
@@ -127,7 +128,7 @@ impl SharedLinks {
 fn capacity_that_strangers_take_is_given_up_and_taken_back() {
     let background = BackgroundTraffic { ppm: 500_000, from: ms(500), until: ms(1500) };
     let run = |notices| {
-        let plan = plan(&[(ms(100), 3_500)], background);
+        let plan = plan(&[(ms(100), [3_500; MEMBERS])], background);
         SharedLinks::run(&FastCast, &config(&FastCast, 1, notices), plan)
     };
     let (seen, report) = run(true);
@@ -147,9 +148,30 @@ fn capacity_that_strangers_take_is_given_up_and_taken_back() {
 }
 
 #[test]
+fn a_member_that_sends_alone_takes_capacity_back_that_strangers_took() {
+    let background = BackgroundTraffic { ppm: 500_000, from: ms(500), until: ms(900) };
+    // A leader, and a member to which others send numbers.
+    for sender in 0..2 {
+        let mut messages = [750; MEMBERS];
+        messages[sender] = 9_000;
+        let plan = plan(&[(ms(100), messages)], background);
+        let (seen, report) = SharedLinks::run(&FastCast, &config(&FastCast, 1, true), plan);
+        // Each other port receives all of what one member sends.
+        let all = MEMBERS as f64 / (MEMBERS - 1) as f64;
+        let during = seen.part(0, 700, 900);
+        let after = all * seen.part(0, 3000, 3500);
+        println!("member {sender}: {during:.2} of a port, and {after:.2} alone");
+        assert!(report.marks.contains_key(CAPACITY_CHANGES));
+        assert!(during < 0.5, "{during:.2} of the port, of which half is left");
+        assert!(after > 0.85, "{after:.2} of the port for member {sender} alone");
+    }
+}
+
+#[test]
 fn two_clusters_on_the_same_hosts_come_to_shares_of_one_link() {
     let run = |notices| {
-        let plan = plan(&[(ms(100), 3_500), (ms(400), 2_000)], BackgroundTraffic::NONE);
+        let loads = [(ms(100), [3_500; MEMBERS]), (ms(400), [2_000; MEMBERS])];
+        let plan = plan(&loads, BackgroundTraffic::NONE);
         SharedLinks::run(&TwoClusters, &config(&TwoClusters, 2, notices), plan)
     };
     let (seen, report) = run(true);

@@ -11,6 +11,9 @@
 //! While the queue does not become shorter, this member takes the link to carry no more than that, and less by what makes
 //! the queue go away. Without a queue it takes back a little at a time. Groups that do so while they share a link come
 //! to equal parts of it: each gives up the same part of what it has, and all take back the same.
+//!
+//! A member that sends alone receives no casts of others, so that nothing tells of a queue. Then the deliveries of its
+//! own casts tell that nothing is lost, and it takes back as it does without a queue.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -108,6 +111,10 @@ pub(super) struct LinkCapacity {
     queue: Span,
     /// The largest cast, in bytes.
     largest: u64,
+    /// When the delay of a cast was seen last.
+    heard: Time,
+    /// Whether an own cast was delivered since the last [`LinkCapacity::measure`] that was due.
+    own_delivered: bool,
     /// When the smallest delays are forgotten next.
     forgets: Time,
 }
@@ -129,6 +136,8 @@ impl LinkCapacity {
             arrived: 0,
             queue: Span::ZERO,
             largest: 0,
+            heard: Time::ZERO,
+            own_delivered: false,
             forgets: Time::ZERO,
         }
     }
@@ -176,12 +185,20 @@ impl LinkCapacity {
         let delay = arrived.0 as i64 - sent.0 as i64;
         of.least = Some(of.least.map_or(delay, |least| least.min(delay)));
         of.delays.push(delay);
+        self.heard = now;
+    }
+
+    /// An own cast was delivered: it, its number and their acknowledgements have passed the links, and all casts of
+    /// earlier numbers have arrived.
+    pub(super) const fn own_delivered(&mut self) {
+        self.own_delivered = true;
     }
 
     /// A view begins: nothing that arrived is handed over any more, and all members take all links to carry what is
     /// configured. Gives the rate to announce to them, if it is another one.
     pub(super) fn restart(&mut self) -> Option<u64> {
         self.senders.iter_mut().for_each(|of| of.arrived.clear());
+        self.own_delivered = false;
         self.announced = self.rate;
         (self.rate < self.set.link).then_some(self.rate)
     }
@@ -196,9 +213,18 @@ impl LinkCapacity {
         (self.began, self.ends, self.bytes) = (now, now + self.set.interval, 0);
     }
 
+    /// Whether this member sends alone, as far as own deliveries tell: casts of others would have arrived since the last one,
+    /// also if the link carries no more than the assumed rate.
+    fn sends_alone(&self, now: Time) -> bool {
+        let casts = Span(self.largest * self.senders.len() as u64 * BYTE_NS / self.rate);
+        let silence = now.since(self.heard);
+        self.own_delivered && silence >= casts.max(self.set.interval.times(LONGEST))
+    }
+
     /// Ends an interval that is over. Says whether another rate is assumed. Where little arrived, that is for lack of senders,
-    /// or because something was lost, or links are taken to carry little: the latter if an own cast `waits` for others. Then
-    /// the interval lasts until enough has arrived, or a rate that is low enough would tell nothing for ever.
+    /// or because something was lost, or links are taken to carry little: the latter if an own cast `waits` for others, and
+    /// own deliveries do not tell that this member [sends alone](Self::sends_alone). Then the interval lasts until enough has
+    /// arrived, or a rate that is low enough would tell nothing for ever.
     pub(super) fn measure(&mut self, now: Time, waits: bool) -> bool {
         let CapacitySettings { link, floor, queue: Some(allowed), interval } = self.set else {
             return false;
@@ -208,6 +234,9 @@ impl LinkCapacity {
         }
         let passed = now.since(self.began);
         let tells = self.senders.iter().any(|of| of.delays.len() >= DELAYS_LEAST);
+        let waits = waits && !self.sends_alone(now);
+        // A delivery of long ago does not tell that nothing is lost now.
+        self.own_delivered = false;
         if !tells && (waits || self.active && passed < interval.times(LONGEST)) {
             self.ends = now + interval;
             return false;
@@ -316,6 +345,45 @@ mod tests {
             of.measure(at(ms * 1000), true);
         }
         assert_eq!(of.rate(), LINK);
+    }
+
+    #[test]
+    fn a_member_that_sends_alone_takes_capacity_back_as_its_own_casts_are_delivered() {
+        let mut of = LinkCapacity::new(SETTINGS, 2);
+        let late: Vec<u64> = (0..100).map(|n| 100_000 + n * 50_000).collect();
+        assert_eq!(intervals(&mut of, 0, &late).last(), Some(&(LINK / 10)));
+        // Own casts are always on the way, and nothing of others arrives any more.
+        let mut play = |from: u64, delivered| {
+            for ms in from..from + 4_000 {
+                if delivered && ms % 3 == 0 {
+                    of.own_delivered();
+                }
+                if of.measures_at() <= at(ms * 1000) {
+                    of.measure(at(ms * 1000), true);
+                }
+            }
+            of.rate()
+        };
+        assert_eq!(play(1_000, false), LINK / 10, "something may be lost");
+        assert_eq!(play(5_000, true), LINK);
+    }
+
+    #[test]
+    fn large_casts_that_are_far_apart_at_a_low_rate_are_waited_for() {
+        let mut of = LinkCapacity::new(SETTINGS, 2);
+        let late: Vec<u64> = (0..100).map(|n| 100_000 + n * 50_000).collect();
+        assert_eq!(intervals(&mut of, 0, &late).last(), Some(&(LINK / 10)));
+        of.arrived(at(1_000_000), 1);
+        of.handed_over(at(1_000_000), 1, Some(at(1_000_000)), 20_000);
+        // Two members send a cast each in 400 ms at that rate.
+        let mut changes = |ms: u64| {
+            of.own_delivered();
+            of.measure(at(ms * 1000), true)
+        };
+        assert!(!changes(1_100) && !changes(1_399));
+        assert!(changes(1_409));
+        // A delivery of before a pause does not tell that nothing was lost since.
+        assert!(!of.measure(at(2_000_000), true));
     }
 
     #[test]

@@ -386,6 +386,7 @@ impl FastCastMember {
     fn deliver_batch(&mut self, from: Pid, batch: &Batch, out: &mut FastCastOutbox) {
         if from == self.set.me {
             self.own.delivered(batch.first());
+            self.capacity.own_delivered();
         }
         self.delivery.deliver(from, batch, out);
     }

@@ -80,7 +80,7 @@
 //! are late, by a queue or by a retransmission, and stay so; then more again, a little at a time. It tells all by a
 //! cast what changes the least that any link carries, and the shares are of that. So capacity that strangers take is given up
 //! before much is lost, and taken back when they have gone; and several groups that share links come to shares of one
-//! link.
+//! link. A member that sends alone has no casts to judge by, and takes back as long as its own ones are delivered.
 //!
 //! # Limits
 //! A process has at most `window` own messages and `window_bytes` of payload not yet delivered there; beyond that it
