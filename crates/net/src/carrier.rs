@@ -3,7 +3,7 @@
 use crate::error::{NetDiagnostic, NetError};
 use crate::events::{CarrierEvents, LinkEvent, NetCounts};
 use crate::inbound::Inbound;
-use crate::multicast::Multicast;
+use crate::multicast::{ListenerContact, Multicast};
 use crate::options::{NetOptions, PeerConfig};
 use crate::outbound::Outbound;
 use crate::peer_identity::PeerIdentity;
@@ -243,7 +243,7 @@ impl Carrier {
         self.streams.send(to, head, rest, &mut self.told);
     }
 
-    /// One datagram for all members that hear the group's address, and one for each of the others; this
+    /// One datagram for all members that hear the group's address, and one for each of the others that are not down; this
     /// process hears itself without the network.
     fn send_to_group(&mut self, group: Gid, message: &[u8]) {
         if self.members[group.index()].contains(&self.me) {
@@ -251,7 +251,7 @@ impl Carrier {
         }
         let Self { multicast, outbound, inbound, told, .. } = self;
         let Some(group) = multicast.of(group) else { return };
-        if group.is_heard() {
+        if group.is_heard {
             outbound.put(inbound.own(), group.target, message, told);
         }
         told.counts.multicast_copies += group.unreached.len() as u64;
@@ -267,7 +267,8 @@ impl Carrier {
             multicast.on_echo(pid, probe, now, told);
         }
         multicast.note_connects(told.counts.connects, now);
-        if multicast.next_due().is_none_or(|due| now < due) && inbound.probes.to_echo.is_empty() {
+        let is_due = multicast.is_due(now);
+        if !is_due && inbound.probes.to_echo.is_empty() {
             return;
         }
         for echo in inbound.probes.to_echo.drain(..) {
@@ -275,8 +276,15 @@ impl Carrier {
                 outbound.echo(echo, told);
             }
         }
-        for due in multicast.wake(now, |pid| streams.connected_at(pid), told) {
+        let contact = |pid| ListenerContact {
+            connected_at: streams.connected_at(pid),
+            sends: inbound.senders[pid.index()],
+        };
+        for due in multicast.wake(now, contact, told) {
             outbound.probe(&due, told);
+        }
+        if is_due {
+            inbound.senders.fill(false);
         }
         outbound.flush(inbound.own(), told);
     }

@@ -47,7 +47,7 @@ pub struct NetCounts {
     /// Of them, those that answered one such question alone; most answers go along with own questions.
     pub echoes_sent: u64,
     /// Messages to a group that were sent to one member alone, since it does not hear the group's address: one for each such
-    /// member.
+    /// member that is not down.
     pub multicast_copies: u64,
     /// Datagrams of peers that arrived.
     pub datagrams_received: u64,

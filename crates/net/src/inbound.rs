@@ -107,6 +107,8 @@ pub(crate) struct Inbound {
     from: Pid,
     assembly: MessageAssembly,
     pub(crate) probes: ArrivedProbes,
+    /// The processes from which a datagram arrived since this was cleared.
+    pub(crate) senders: Vec<bool>,
 }
 
 impl Inbound {
@@ -142,6 +144,7 @@ impl Inbound {
                 to_echo: Vec::new(),
                 echoed: Vec::new(),
             },
+            senders: vec![false; processes],
         })
     }
 
@@ -277,6 +280,7 @@ impl Inbound {
             return None;
         }
         told.counts.datagrams_received += 1;
+        self.senders[sender.pid.index()] = true;
         self.from = sender.pid;
         match body {
             DatagramBody::Messages(messages) => self.rest = end - messages.len()..end,

@@ -16,6 +16,9 @@
 //!   not hear it is answered at once and alone; so is one whose probe is urgent, since somebody is new to it.
 //! - A member that echoed within [`HEARS_FOR`] hears the group's address. The others, and all before their
 //!   first echo, get each of the group's datagrams by unicast.
+//! - A member that has had no connection for [`AWAY_AFTER`], and from which no datagram arrived meanwhile, is down: it gets
+//!   none until it connects or sends again. Copies that nobody receives would take as much of the link as the group's own
+//!   datagrams.
 //! - As long as no member hears the address nothing but probes goes there.
 //! - If a connected member does not hear it for [`REMARK_AFTER`], the carrier remarks so, once; and it
 //!   remarks when that member hears it again.
@@ -42,6 +45,9 @@ const HEARS_FOR: Duration = Duration::from_secs(1);
 /// After how long the carrier remarks that a connected member does not hear the address.
 const REMARK_AFTER: Duration = Duration::from_secs(3);
 
+/// After how long without a connection and without a datagram a member gets no copies.
+const AWAY_AFTER: Duration = Duration::from_secs(3);
+
 /// An echo of an earlier probe than this many before the last one says nothing of now.
 const ECHO_LAG_MAX: u32 = 30;
 
@@ -50,6 +56,8 @@ const ECHO_LAG_MAX: u32 = 30;
 struct MulticastListener {
     pid: Pid,
     hearing: ListenerState,
+    /// Since when it has had no connection, and no datagram of it has arrived; none if there is either.
+    away: Option<Instant>,
     /// That it does not hear the address was remarked.
     remarked: bool,
 }
@@ -73,10 +81,21 @@ pub(crate) struct MulticastGroup {
     /// The outbound target of the address.
     pub(crate) target: usize,
     listeners: Vec<MulticastListener>,
+    /// Whether any other member hears the address.
+    pub(crate) is_heard: bool,
     /// Members that get the group's datagrams by unicast.
     pub(crate) unreached: Vec<Pid>,
     /// Echoes that go along with the next probe, of each member one at most.
     echoes: Vec<GatheredEcho>,
+}
+
+/// The contact that the carrier has with a member at present.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ListenerContact {
+    /// The address of its connection, if it has one.
+    pub(crate) connected_at: Option<SocketAddr>,
+    /// Whether a datagram of it arrived since the carrier probed last.
+    pub(crate) sends: bool,
 }
 
 /// A probe that is to be sent.
@@ -92,16 +111,9 @@ pub(crate) struct DueProbe {
 }
 
 impl MulticastGroup {
-    /// Whether any other member hears the address.
-    #[inline]
-    pub(crate) fn is_heard(&self) -> bool {
-        self.unreached.len() < self.listeners.len()
-    }
-
     /// Whether an echo goes along with the next probe: its receiver hears that.
     fn gather(&mut self, echo: GatheredEcho, most: usize) -> bool {
-        let hears = |l: &MulticastListener| matches!(l.hearing, ListenerState::Since(_));
-        if !self.listeners.iter().any(|l| l.pid == echo.to && hears(l)) {
+        if !self.listeners.iter().any(|l| l.pid == echo.to && l.hears()) {
             return false;
         }
         match self.echoes.iter().position(|earlier| earlier.to == echo.to) {
@@ -112,10 +124,10 @@ impl MulticastGroup {
         true
     }
 
-    fn sort_out(&mut self) {
-        let hears = |l: &&MulticastListener| matches!(l.hearing, ListenerState::Since(_));
-        let unreached = self.listeners.iter().filter(|l| !hears(l)).map(|l| l.pid);
-        self.unreached = unreached.collect();
+    fn sort_out(&mut self, now: Instant) {
+        let unreached = self.listeners.iter().filter(|l| !l.hears() && !l.is_down(now));
+        self.unreached = unreached.map(|l| l.pid).collect();
+        self.is_heard = self.listeners.iter().any(MulticastListener::hears);
     }
 }
 
@@ -139,14 +151,19 @@ impl Multicast {
         groups: impl Iterator<Item = (Gid, SocketAddr, usize, Vec<Pid>)>,
         echoes_max: usize,
     ) -> Self {
-        let listener =
-            |pid| MulticastListener { pid, hearing: ListenerState::Unknown, remarked: false };
+        let listener = |pid| MulticastListener {
+            pid,
+            hearing: ListenerState::Unknown,
+            away: None,
+            remarked: false,
+        };
         let groups: Vec<_> = groups
             .map(|(group, address, target, others)| MulticastGroup {
                 group,
                 address,
                 target,
                 listeners: others.iter().copied().map(listener).collect(),
+                is_heard: false,
                 unreached: others,
                 echoes: Vec::new(),
             })
@@ -183,23 +200,28 @@ impl Multicast {
         self.due
     }
 
-    /// Finds members that do not hear their group any more, if it is time to; the probes that are to be
+    /// Whether it is time to probe.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.due.is_some_and(|due| due <= now)
+    }
+
+    /// Finds members that do not hear their group any more, or are down, if it is time to; the probes that are to be
     /// sent.
     pub(crate) fn wake(
         &mut self,
         now: Instant,
-        connected_at: impl Fn(Pid) -> Option<SocketAddr>,
+        contact: impl Fn(Pid) -> ListenerContact,
         told: &mut CarrierEvents,
     ) -> impl Iterator<Item = DueProbe> + '_ {
-        let is_due = self.due.is_some_and(|due| due <= now);
+        let is_due = self.is_due(now);
         let mut is_urgent = false;
         if is_due {
             self.number = self.number.wrapping_add(1);
             for group in &mut self.groups {
                 for listener in &mut group.listeners {
-                    listener.look(now, connected_at(listener.pid), group.address, told);
+                    listener.look(now, contact(listener.pid), group.address, told);
                 }
-                group.sort_out();
+                group.sort_out(now);
             }
             let mut listeners = self.groups.iter().flat_map(|g| &g.listeners);
             is_urgent = listeners.any(|l| l.is_new(now));
@@ -235,12 +257,22 @@ impl Multicast {
             told.remark(NetDiagnostic::MulticastAgain { pid: from, group: group.address });
         }
         if !matches!(before, ListenerState::Since(_)) {
-            group.sort_out();
+            group.sort_out(now);
         }
     }
 }
 
 impl MulticastListener {
+    /// Whether it hears the address.
+    const fn hears(&self) -> bool {
+        matches!(self.hearing, ListenerState::Since(_))
+    }
+
+    /// Whether it has been away for too long to get copies.
+    fn is_down(&self, now: Instant) -> bool {
+        self.away.is_some_and(|since| now >= since + AWAY_AFTER)
+    }
+
     /// Whether it has only just been found that it does not hear the address.
     fn is_new(&self, now: Instant) -> bool {
         matches!(self.hearing, ListenerState::Not(since) if now < since + PROBE_EVERY)
@@ -249,11 +281,13 @@ impl MulticastListener {
     fn look(
         &mut self,
         now: Instant,
-        connected_at: Option<SocketAddr>,
+        contact: ListenerContact,
         group: SocketAddr,
         told: &mut CarrierEvents,
     ) {
-        let Some(address) = connected_at else {
+        let is_away = contact.connected_at.is_none() && !contact.sends;
+        self.away = is_away.then(|| self.away.unwrap_or(now));
+        let Some(address) = contact.connected_at else {
             self.hearing = ListenerState::Unknown;
             return;
         };
@@ -277,8 +311,12 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
     const B: Pid = Pid(1);
+    const C: Pid = Pid(2);
     const B_AT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7);
     const GROUP: Gid = Gid(0);
+
+    const CONNECTED: ListenerContact = ListenerContact { connected_at: Some(B_AT), sends: false };
+    const AWAY: ListenerContact = ListenerContact { connected_at: None, sends: false };
 
     fn to_one() -> (Multicast, Instant, SocketAddr) {
         let address: SocketAddr = "239.255.0.1:1".parse().unwrap();
@@ -291,7 +329,7 @@ mod tests {
     /// Wakes it until `until`; who is connected echoes if `hears`.
     fn run(m: &mut Multicast, until: Instant, hears: bool, told: &mut CarrierEvents) {
         while let Some(now) = m.next_due().filter(|due| *due < until) {
-            let due = m.wake(now, |_| Some(B_AT), told).next();
+            let due = m.wake(now, |_| CONNECTED, told).next();
             if let Some(DueProbe { target: 2, probe, .. }) = due.filter(|_| hears) {
                 m.on_echo(B, probe, now, told);
             }
@@ -307,7 +345,7 @@ mod tests {
         };
         assert_eq!(m.of(GROUP).unwrap().unreached, [B], "before its first echo");
         run(&mut m, begin + REMARK_AFTER * 4, false, &mut told);
-        assert!(!m.of(GROUP).unwrap().is_heard());
+        assert!(!m.of(GROUP).unwrap().is_heard);
         assert_eq!(said(&mut told), [NetDiagnostic::NoMulticast { pid: B, address: B_AT, group }]);
         run(&mut m, begin + REMARK_AFTER * 5, true, &mut told);
         assert!(m.of(GROUP).unwrap().unreached.is_empty());
@@ -332,7 +370,7 @@ mod tests {
         assert!(m.gather(&answer(B, 3, false)) && m.gather(&answer(B, 4, false)));
         let due = m.next_due().unwrap();
         let mut sent = |m: &mut Multicast, now| {
-            let all: Vec<DueProbe> = m.wake(now, |_| Some(B_AT), &mut told).collect();
+            let all: Vec<DueProbe> = m.wake(now, |_| CONNECTED, &mut told).collect();
             all.into_iter().map(|probe| (probe.is_urgent, probe.echoes)).collect::<Vec<_>>()
         };
         let last = GatheredEcho { to: B, incarnation: 3, number: 4 };
@@ -354,6 +392,61 @@ mod tests {
         m.on_echo(Pid(7), Probe { group: GROUP, number: m.number }, begin, &mut told);
         assert_eq!(m.of(GROUP).unwrap().unreached, [B]);
         let due = m.next_due().unwrap();
-        assert_eq!(m.wake(due, |_| None, &mut told).count(), 0);
+        assert_eq!(m.wake(due, |_| AWAY, &mut told).count(), 0);
+    }
+
+    /// Wakes it until `until`: B has this contact, and hears the address while it is connected; C does if `c_hears`. Gives
+    /// the members that get copies then, and whether anybody hears the address.
+    fn copies_to(
+        m: &mut Multicast,
+        until: Instant,
+        of_b: ListenerContact,
+        c_hears: bool,
+    ) -> (Vec<Pid>, bool) {
+        let mut told = CarrierEvents::default();
+        while let Some(now) = m.next_due().filter(|due| *due < until) {
+            let contact = |pid| if pid == B { of_b } else { CONNECTED };
+            let due = m.wake(now, contact, &mut told).next();
+            if let Some(DueProbe { probe, .. }) = due {
+                let hearers = [(B, of_b.connected_at.is_some()), (C, c_hears)];
+                for (pid, _) in hearers.into_iter().filter(|(_, hears)| *hears) {
+                    m.on_echo(pid, probe, now, &mut told);
+                }
+            }
+        }
+        let group = m.of(GROUP).unwrap();
+        (group.unreached.clone(), group.is_heard)
+    }
+
+    #[test]
+    fn a_member_that_is_down_gets_no_copies_until_it_connects_or_sends() {
+        let address: SocketAddr = "239.255.0.1:1".parse().unwrap();
+        let mut m = Multicast::new([(GROUP, address, 2, vec![B, C])].into_iter(), 1);
+        let begin = m.next_due().unwrap();
+        let at = |ms| begin + Duration::from_millis(ms);
+        assert_eq!(copies_to(&mut m, at(1_000), CONNECTED, true), (vec![], true));
+        assert_eq!(copies_to(&mut m, at(3_900), AWAY, true), (vec![B], true), "for a while");
+        assert_eq!(copies_to(&mut m, at(4_600), AWAY, true), (vec![], true));
+        assert_eq!(copies_to(&mut m, at(6_000), AWAY, false), (vec![C], false));
+        // Without a connection it gets copies as long as it sends.
+        let sends = ListenerContact { sends: true, ..AWAY };
+        assert_eq!(copies_to(&mut m, at(12_000), sends, true), (vec![B], true));
+        assert_eq!(copies_to(&mut m, at(16_000), AWAY, true), (vec![], true));
+        m.note_connects(1, at(16_001));
+        let mut told = CarrierEvents::default();
+        assert_eq!(m.wake(at(16_001), |_| CONNECTED, &mut told).count(), 1);
+        assert_eq!(m.of(GROUP).unwrap().unreached, [B], "it is connected again");
+    }
+
+    #[test]
+    fn a_member_that_was_never_there_gets_copies_for_a_while_only() {
+        let (mut m, begin, _) = to_one();
+        let mut told = CarrierEvents::default();
+        for (ms, copies) in [(0, 1), (2_700, 1), (3_000, 0)] {
+            let now = begin + Duration::from_millis(ms);
+            assert_eq!(m.wake(now, |_| AWAY, &mut told).count(), 0);
+            let group = m.of(GROUP).unwrap();
+            assert_eq!((group.unreached.len(), group.is_heard), (copies, false), "{ms} ms");
+        }
     }
 }
