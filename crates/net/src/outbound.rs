@@ -61,6 +61,8 @@ pub(crate) struct Outbound {
     targets: Vec<DatagramTarget>,
     /// Targets whose datagram is begun.
     begun: Vec<usize>,
+    /// How many datagrams of such targets were dropped, which says whose are dropped next.
+    turn: usize,
     /// Full datagrams, each for a target.
     waiting: VecDeque<(usize, Vec<u8>)>,
     /// How many of them are in front of what came before them: probes, and answers to probes.
@@ -107,6 +109,7 @@ impl Outbound {
             has_room: true,
             targets: addresses.map(target).collect(),
             begun: Vec::new(),
+            turn: 0,
             waiting: VecDeque::new(),
             spare: Vec::new(),
             in_pieces: 0,
@@ -256,19 +259,26 @@ impl Outbound {
         self.drop_surplus(told);
     }
 
-    /// Where too many wait, the latest is lost: what goes out is then at least whole from its beginning.
-    fn drop_surplus(&mut self, told: &mut CarrierEvents) {
-        while self.waiting.len() > self.waiting_max {
-            if let Some((_, buffer)) = self.waiting.pop_back() {
-                told.counts.datagrams_dropped_full += 1;
-                self.waiting_bytes -= buffer.len();
-                self.spare.push(buffer);
-            }
+    /// Where too many wait, the latest is lost: what goes out is then at least whole from its beginning. Returns how many were
+    /// lost.
+    fn drop_surplus(&mut self, told: &mut CarrierEvents) -> usize {
+        let surplus = self.waiting.len().saturating_sub(self.waiting_max);
+        for (_, buffer) in self.waiting.drain(self.waiting.len() - surplus..) {
+            told.counts.datagrams_dropped_full += 1;
+            self.waiting_bytes -= buffer.len();
+            self.spare.push(buffer);
         }
+        surplus
     }
 
     /// Hands everything to the system, as far as it takes it.
     pub(crate) fn flush(&mut self, socket: &OwnedFd, told: &mut CarrierEvents) {
+        // The first ones that were begun wait last, and are dropped where the queue is full. They would be of the same targets in
+        // each round, which then would hear nothing of this process any more.
+        if !self.begun.is_empty() {
+            let by = self.turn % self.begun.len();
+            self.begun.rotate_left(by);
+        }
         while let Some(target) = self.begun.pop() {
             let filling = std::mem::take(&mut self.targets[target].filling);
             self.enqueue(target, filling);
@@ -276,6 +286,9 @@ impl Outbound {
         if self.blocked_until.is_none() {
             self.write_out(socket, told);
         }
+        // Short ones fill the queue without any that is full. The next ones that are dropped are those of other targets.
+        let dropped = self.drop_surplus(told);
+        self.turn = self.turn.wrapping_add(dropped);
     }
 
     /// Tries again what the socket did not take, if it is time.
@@ -427,15 +440,20 @@ mod tests {
 
     /// A socket that is no use to send on: everything waits.
     fn blocked(queue_bytes_max: usize) -> (Outbound, OwnedFd) {
+        blocked_for(2, queue_bytes_max)
+    }
+
+    /// The same with so many targets.
+    fn blocked_for(targets: usize, queue_bytes_max: usize) -> (Outbound, OwnedFd) {
         let sender = DatagramSender { cluster: 1, pid: Pid(0), incarnation: 0 };
         let address: SocketAddr = "127.0.0.1:1".parse().unwrap();
-        let two = [address; 2].into_iter();
+        let addresses = std::iter::repeat_n(address, targets);
         let options = NetOptions {
             datagram_bytes: BYTES,
             datagram_queue_bytes_max: queue_bytes_max,
             ..NetOptions::default()
         };
-        let mut out = Outbound::new(sender, &options, two);
+        let mut out = Outbound::new(sender, &options, addresses);
         out.blocked_until = Some(Instant::now());
         let flags = SocketFlags::NONBLOCK;
         let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
@@ -474,6 +492,41 @@ mod tests {
         out.put(&socket, 0, &vec![7; (BYTES - HEAD_BYTES - PIECE_BYTES) * (BATCH + 5)], &mut told);
         assert_eq!(out.waiting.len(), BATCH);
         assert_eq!(told.counts.datagrams_dropped_full, 5);
+    }
+
+    #[test]
+    fn short_datagrams_that_leave_too_slowly_fill_the_queue_and_no_more() {
+        let _limit = amcast_test_policy::time_limit();
+        let (mut out, socket) = blocked(0);
+        let mut told = CarrierEvents::default();
+        for _ in 0..1_000 {
+            out.put(&socket, 0, &[7; 10], &mut told);
+            out.flush(&socket, &mut told);
+        }
+        assert_eq!(out.waiting.len(), BATCH);
+        assert_eq!(told.counts.datagrams_dropped_full, 1_000 - BATCH as u64);
+        assert_eq!(out.waiting_bytes, out.waiting.iter().map(|(_, bytes)| bytes.len()).sum());
+        assert!(out.spare.len() <= 1, "buffers are used again");
+    }
+
+    #[test]
+    fn a_full_queue_drops_the_datagrams_of_all_targets_in_turn() {
+        let _limit = amcast_test_policy::time_limit();
+        let (mut out, socket) = blocked_for(5, 0);
+        let mut told = CarrierEvents::default();
+        let mut left = [0; 5];
+        for _ in 0..100 {
+            for target in 0..5 {
+                out.put(&socket, target, &[7; 10], &mut told);
+            }
+            out.flush(&socket, &mut told);
+            for _ in 0..2 {
+                left[out.waiting[0].0] += 1;
+                out.sent(None, &mut told);
+            }
+        }
+        assert!(told.counts.datagrams_dropped_full > 200);
+        assert!(left.iter().all(|count| (38..=42).contains(count)), "{left:?}");
     }
 
     #[test]
