@@ -40,6 +40,9 @@ const URGENT_MAX: usize = 256;
 /// How long to wait when the socket takes no more.
 const PAUSE: Duration = Duration::from_micros(200);
 
+/// For how long datagrams leave uncut after the system refused to cut them: another route to the target may allow it.
+const UNCUT_FOR: Duration = Duration::from_secs(10);
+
 /// Where datagrams go: a process, or all members of a group.
 #[derive(Debug)]
 struct DatagramTarget {
@@ -50,6 +53,15 @@ struct DatagramTarget {
     filling: Vec<u8>,
     /// The last one could not be sent, and this was remarked.
     remarked: bool,
+    /// Until when the system cuts no datagrams for it, as far as is known.
+    uncut_until: Option<Instant>,
+}
+
+impl DatagramTarget {
+    /// Whether the system may cut datagrams of equal length out of one.
+    fn may_cut(&self) -> bool {
+        self.uncut_until.is_none_or(|until| Instant::now() >= until)
+    }
 }
 
 /// Datagrams that wait to be sent.
@@ -82,8 +94,6 @@ pub(crate) struct Outbound {
     blocked_until: Option<Instant>,
     /// The rate at which datagrams leave, if there is one.
     pace: Option<DatagramPace>,
-    /// Whether the system cuts datagrams of equal length out of one, as far as is known.
-    segments: bool,
 }
 
 impl Outbound {
@@ -97,6 +107,7 @@ impl Outbound {
             raw: address.as_any(),
             filling: Vec::new(),
             remarked: false,
+            uncut_until: None,
         };
         let waiting_max = (queue_bytes_max(options) / options.datagram_bytes).max(BATCH);
         Self {
@@ -115,7 +126,6 @@ impl Outbound {
             in_pieces: 0,
             blocked_until: None,
             pace: options.datagram_bytes_per_s.map(|rate| DatagramPace::new(rate, Instant::now())),
-            segments: true,
         }
     }
 
@@ -197,6 +207,7 @@ impl Outbound {
     pub(crate) fn move_target(&mut self, target: usize, to: SocketAddr) {
         let target = &mut self.targets[target];
         (target.address, target.raw, target.remarked) = (to, to.as_any(), false);
+        target.uncut_until = None;
     }
 
     /// A datagram is complete, and is the next one that leaves. Those that ask who hears an address are few and small, and
@@ -314,7 +325,7 @@ impl Outbound {
             let equal = self.equal_ones(count);
             let sent = match equal {
                 0..2 => self.send_batch(socket, count),
-                _ => self.send_equal_ones(socket, equal).map(|()| equal),
+                _ => self.send_equal_ones(socket, equal),
             };
             match sent {
                 Ok(sent) => {
@@ -328,8 +339,6 @@ impl Outbound {
                     self.blocked_until = Some(Instant::now() + PAUSE);
                     return;
                 }
-                // A system without it, a device without checksums, or segments that are no packets of this network.
-                Err(_) if equal > 1 => self.segments = false,
                 // It concerns the first one only.
                 Err(errno) => self.sent(Some(errno), told),
             }
@@ -353,9 +362,12 @@ impl Outbound {
     }
 
     /// How many of the first `most` that wait go to one place and are equally long, but for the last, which may be shorter;
-    /// 0 if the system does not cut datagrams.
+    /// 0 if the system does not cut datagrams for it.
     fn equal_ones(&self, most: usize) -> usize {
-        let Some((to, first)) = self.waiting.front().filter(|_| self.segments) else { return 0 };
+        let Some((to, first)) = self.waiting.front() else { return 0 };
+        if !self.targets[*to].may_cut() {
+            return 0;
+        }
         let most = most.min(SEGMENTS_MAX).min(SEGMENTED_BYTES_MAX / first.len().max(1));
         let all = self.waiting.iter().take(most).take_while(|(target, _)| target == to);
         let mut count = 0;
@@ -371,8 +383,23 @@ impl Outbound {
         count
     }
 
-    /// Sends the first ones of what waits, which are [equal](Self::equal_ones).
-    fn send_equal_ones(&self, socket: &OwnedFd, count: usize) -> Result<(), Errno> {
+    /// Sends the first ones of what waits, which are [equal](Self::equal_ones); how many of them. If the system refuses, sends
+    /// the first one alone. Where that leaves, only cutting fails: the system does not do it, nor does the device, or the segments
+    /// are longer than packets to this target may be. Otherwise the error is one of the target or the network, and passes.
+    fn send_equal_ones(&mut self, socket: &OwnedFd, count: usize) -> Result<usize, Errno> {
+        match self.send_cut(socket, count) {
+            Err(errno) if !matches!(errno, Errno::INTR | Errno::AGAIN | Errno::NOBUFS) => {}
+            sent => return sent.map(|()| count),
+        }
+        let sent = self.send_batch(socket, 1)?;
+        if let Some((target, _)) = self.waiting.front() {
+            self.targets[*target].uncut_until = Some(Instant::now() + UNCUT_FOR);
+        }
+        Ok(sent)
+    }
+
+    /// Has the system cut the first ones of what waits out of one datagram.
+    fn send_cut(&self, socket: &OwnedFd, count: usize) -> Result<(), Errno> {
         let (target, first) = &self.waiting[0];
         let at = |i: usize| IoSlice::new(&self.waiting[i.min(count - 1)].1);
         let slices: [IoSlice<'_>; SEGMENTS_MAX] = std::array::from_fn(at);
@@ -433,7 +460,7 @@ mod tests {
     use super::*;
     use crate::wire::{DatagramBody, Probe, next_message, read_datagram};
     use amcast_core::Pid;
-    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
     use std::net::UdpSocket;
 
     const BYTES: usize = 200;
@@ -548,24 +575,53 @@ mod tests {
         (0..100).for_each(|_| out.enqueue(0, vec![7; 1400]));
         assert_eq!(out.equal_ones(BATCH), BATCH);
         assert_eq!(out.equal_ones(100), SEGMENTED_BYTES_MAX / 1400);
-        out.segments = false;
+        out.targets[0].uncut_until = Some(Instant::now() + UNCUT_FOR);
         assert_eq!(out.equal_ones(100), 0);
+        out.targets[0].uncut_until = Some(Instant::now());
+        assert_eq!(out.equal_ones(BATCH), BATCH, "it is tried again");
     }
 
     #[test]
     fn where_the_system_cuts_nothing_all_are_sent_one_by_one() {
+        let _limit = amcast_test_policy::time_limit();
+        let (flags, protocol) = (SocketFlags::NONBLOCK, Some(ipproto::UDPLITE));
+        let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, protocol);
+        let Ok(socket) = socket else {
+            let test = "where_the_system_cuts_nothing_all_are_sent_one_by_one";
+            return amcast_test_policy::skip(test, format_args!("no UDP-Lite here"));
+        };
+        let (mut out, _) = blocked(1 << 20);
+        let mut told = CarrierEvents::default();
+        (0..3).for_each(|_| out.enqueue(0, vec![7; 150]));
+        out.write_out(&socket, &mut told);
+        assert!(out.waiting.is_empty() && !out.targets[0].may_cut());
+        assert_eq!((told.counts.datagrams_sent, told.counts.datagrams_dropped_error), (3, 0));
+        assert!(out.targets[1].may_cut(), "longer packets may pass to others");
+        out.move_target(0, "127.0.0.1:2".parse().unwrap());
+        assert!(out.targets[0].may_cut(), "another host");
+    }
+
+    #[test]
+    fn an_error_of_the_network_leaves_it_to_the_system_to_cut_datagrams() {
         let _limit = amcast_test_policy::time_limit();
         let (mut out, unix) = blocked(1 << 20);
         let mut told = CarrierEvents::default();
         (0..3).for_each(|_| out.enqueue(0, vec![7; 150]));
         // It is no socket of the network, and takes neither.
         out.write_out(&unix, &mut told);
-        assert!(!out.segments && out.waiting.is_empty());
+        assert!(out.targets[0].may_cut() && out.waiting.is_empty());
         assert_eq!((told.counts.datagrams_sent, told.counts.datagrams_dropped_error), (0, 3));
         let [sender, receiver] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
-        out.move_target(0, receiver.local_addr().unwrap());
-        for segments in [false, true] {
-            out.segments = segments;
+        // The system lets nobody broadcast who does not say so.
+        out.move_target(0, "255.255.255.255:9".parse().unwrap());
+        (0..3).for_each(|_| out.enqueue(0, vec![7; 150]));
+        out.write_out(&sender.try_clone().unwrap().into(), &mut told);
+        assert!(out.targets[0].may_cut() && out.waiting.is_empty());
+        assert_eq!((told.counts.datagrams_sent, told.counts.datagrams_dropped_error), (0, 6));
+        out.targets[0].address = receiver.local_addr().unwrap();
+        out.targets[0].raw = out.targets[0].address.as_any();
+        for uncut in [true, false] {
+            out.targets[0].uncut_until = uncut.then(|| Instant::now() + UNCUT_FOR);
             (0..3).for_each(|_| out.enqueue(0, vec![7; 150]));
             out.write_out(&sender.try_clone().unwrap().into(), &mut told);
             for _ in 0..3 {
