@@ -5,6 +5,7 @@ use crate::segment::{LINE_BYTES, SharedSegment};
 use amcast_core::memory::CacheLine;
 use core::ops::Deref;
 use rustix::fd::AsFd;
+use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -34,14 +35,23 @@ impl MappedFile {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => {}
         }
+        let made = Self::put(path, &new, bytes);
+        if made.is_err() {
+            // Nobody else would remove it; what is wrong is in the error.
+            let _ = std::fs::remove_file(&new);
+        }
+        made
+    }
+
+    fn put(path: &Path, new: &OsStr, bytes: &[u8]) -> io::Result<Self> {
         let mut options = OpenOptions::new();
-        let mut file = options.read(true).write(true).create_new(true).mode(0o600).open(&new)?;
+        let mut file = options.read(true).write(true).create_new(true).mode(0o600).open(new)?;
         // Written in full: a store finds the room that it needs.
         file.write_all(bytes)?;
         file.seek(SeekFrom::Start(0))?;
         let lines = bytes.len() / LINE_BYTES;
         let segment = SharedSegment::map(file.as_fd(), lines, false)?;
-        std::fs::rename(&new, path)?;
+        std::fs::rename(new, path)?;
         Ok(Self(segment))
     }
 }

@@ -1,9 +1,10 @@
 //! Which command a node is executing, in a small file that outlasts its process: a node that ended while it
 //! executed something finds at its next start what that was, however it ended.
 //!
-//! The file is mapped, so what is noted of each command takes a few stores and no system call. It says nothing
-//! that anything but people depends on, and may be wrong after the end of the machine. Words are little-endian, and
-//! have 8 bytes:
+//! The file is mapped, so what is noted of each command takes a few stores and no system call. It is in memory, where the
+//! machine has a place for that ([`location`]): no note waits for a disk. It says nothing
+//! that anything but people depends on, and is gone or may be wrong after the end of the machine. Words are little-endian,
+//! and have 8 bytes:
 //!
 //! ```text
 //!  0  8  magic "amcastEX"        12  4  how many slots
@@ -17,17 +18,17 @@
 //! 32  8  its position there
 //! ```
 
+mod location;
+
 use amcast_core::memory::{CacheLine, LineStamp};
 use amcast_core::{Gid, GroupSet, MsgId, Pid, SkipDecision};
 use amcast_memory::MappedFile;
 use amcast_smr::{ExecutedCommand, ExecutionObserver};
+use location::{NotesLocation, gone};
 use std::fmt;
-use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// The name of the file.
-const NAME: &str = "executing";
 const MAGIC: &[u8; 8] = b"amcastEX";
 const VERSION: u32 = 1;
 
@@ -44,6 +45,8 @@ const SLOT_BYTES: usize = 2 * NOTE_BYTES;
 #[derive(Debug)]
 pub struct ExecutionNotes {
     file: MappedFile,
+    /// Where the file is, if it is in the shared memory.
+    memory: Option<PathBuf>,
     /// The notes of each slot on the ends of earlier processes.
     before: Vec<Option<SkipDecision>>,
 }
@@ -126,25 +129,30 @@ fn slots(file: &[u8]) -> impl Iterator<Item = Option<(ExecutionNote, bool)>> {
 /// # Errors
 /// When that cannot be read.
 pub fn executing_at_end(data: &Path) -> io::Result<Vec<ExecutionNote>> {
-    match fs::read(data.join(NAME)) {
-        Ok(file) => Ok(slots(&file).flatten().map(|(note, _)| note).collect()),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(e) => Err(e),
-    }
+    ended_in(&NotesLocation::of(data))
+}
+
+fn ended_in(location: &NotesLocation) -> io::Result<Vec<ExecutionNote>> {
+    Ok(slots(&location.read()?).flatten().map(|(note, _)| note).collect())
+}
+
+/// The node's directory `data` is removed: its notes elsewhere are, too.
+pub(crate) fn remove_notes(data: &Path) {
+    NotesLocation::of(data).remove_from_memory();
 }
 
 impl ExecutionNotes {
-    /// Begins to note in the directory `data`, in so many slots; with what the process before was executing
+    /// Begins to note for the node with the directory `data`, in so many slots; with what the process before was executing
     /// when it ended.
     ///
     /// # Errors
     /// When the file cannot be used.
     pub(crate) fn begin(data: &Path, count: usize) -> io::Result<(Self, Vec<ExecutionNote>)> {
-        let path = data.join(NAME);
-        let before = match fs::read(&path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
-            read => read?,
-        };
+        Self::begin_in(&NotesLocation::of(data), count)
+    }
+
+    fn begin_in(location: &NotesLocation, count: usize) -> io::Result<(Self, Vec<ExecutionNote>)> {
+        let before = location.read()?;
         let mut file = vec![0; LINE_BYTES + count * SLOT_BYTES];
         file[..8].copy_from_slice(MAGIC);
         file[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -157,7 +165,20 @@ impl ExecutionNotes {
                 ended.extend(Some(note).filter(|_| is_last));
             }
         }
-        Ok((Self { file: MappedFile::create(&path, &file)?, before: places }, ended))
+        let (file, memory) = location.create(&file)?;
+        Ok((Self { file, memory, before: places }, ended))
+    }
+
+    /// The node ends in order. Its file in the shared memory goes, which nobody else would ever remove, unless something is
+    /// noted in it.
+    pub(crate) fn end(&self) {
+        let is_empty =
+            self.file[1..].chunks(NOTE_LINES).all(|note| note[0].stamp() == LineStamp(0));
+        if let Some(path) = self.memory.as_deref().filter(|_| is_empty)
+            && let Err(e) = gone(path)
+        {
+            tracing::warn!("{}: {e}", path.display());
+        }
     }
 
     fn lines(&self, slot: usize) -> &[CacheLine] {
@@ -209,7 +230,10 @@ impl ExecutionObserver for ExecutionNotes {
 
 #[cfg(test)]
 mod tests {
+    use super::location::NAME;
+    use super::location::tests::NotesTestDir;
     use super::*;
+    use std::fs;
 
     fn place(seq: u64) -> SkipDecision {
         let msg = MsgId { sender: Pid(3), seq };
@@ -218,12 +242,13 @@ mod tests {
 
     #[test]
     fn a_node_that_ended_while_it_executed_knows_what_and_how_often_in_a_row() {
-        let data = std::env::temp_dir().join(format!("amcast-executing-{}", std::process::id()));
-        fs::create_dir_all(&data).unwrap();
-        assert_eq!(executing_at_end(&data).unwrap(), []);
-        let begin = || ExecutionNotes::begin(&data, 3).unwrap();
+        let dir = NotesTestDir::new("executing");
+        let location = dir.location();
+        let at_end = || ended_in(&location).unwrap();
+        assert_eq!(at_end(), []);
+        let begin = || ExecutionNotes::begin_in(&location, 3).unwrap();
         let (first, ended) = begin();
-        assert_eq!((ended, executing_at_end(&data).unwrap()), (vec![], vec![]));
+        assert_eq!((ended, at_end()), (vec![], vec![]));
         let (dst, command) = (GroupSet(0b110), [7; 300]);
         first.note(0, &place(8), GroupSet(1), b"one that ends");
         first.ends(0);
@@ -232,34 +257,68 @@ mod tests {
             let command = command[..COMMAND_BYTES].to_vec();
             ExecutionNote { place: place(9), dst, length: 300, command, times }
         };
-        assert_eq!(executing_at_end(&data).unwrap(), [note(1)], "while it runs");
+        assert_eq!(at_end(), [note(1)], "while it runs");
         for times in 1..4 {
             let (next, ended) = begin();
             assert_eq!(ended, [note(times)]);
-            assert_eq!(
-                executing_at_end(&data).unwrap(),
-                [note(times)],
-                "it has executed nothing yet"
-            );
+            assert_eq!(at_end(), [note(times)], "it has executed nothing yet");
             next.note(2, &place(9), dst, &command);
         }
-        let said = executing_at_end(&data).unwrap()[0].to_string();
+        let said = at_end()[0].to_string();
         assert_eq!(said, "ended 4 times in a row while it executed p3:9@g1/18, 300 bytes");
         // One that ends at rest was not ended by a command, and another one may be.
         drop(begin());
         let (rests, ended) = begin();
-        assert_eq!((ended, executing_at_end(&data).unwrap()), (vec![], vec![note(4)]));
+        assert_eq!((ended, at_end()), (vec![], vec![note(4)]));
         // One that is well but has not come to it may still be ended by it.
         assert!(!rests.survives(|group| 17 * u64::from(group.0)));
-        assert_eq!(executing_at_end(&data).unwrap(), [note(4)]);
+        rests.end();
+        assert_eq!(at_end(), [note(4)]);
         assert!(rests.survives(|group| 18 * u64::from(group.0)));
-        assert_eq!(executing_at_end(&data).unwrap(), []);
+        assert_eq!(at_end(), []);
         rests.note(1, &place(10), dst, b"short");
+        rests.end();
         let (_, ended) = begin();
         assert_eq!((ended[0].times, &ended[0].command[..]), (1, &b"short"[..]));
         // Anything else says nothing.
-        fs::write(data.join(NAME), b"amcastEX of another version").unwrap();
-        assert_eq!((executing_at_end(&data).unwrap(), begin().1), (vec![], vec![]));
-        fs::remove_dir_all(&data).unwrap();
+        fs::write(dir.data.join(NAME), b"amcastEX of another version").unwrap();
+        assert_eq!((at_end(), begin().1), (vec![], vec![]));
+    }
+
+    #[test]
+    fn notes_that_an_older_program_left_in_the_directory_are_continued_in_memory() {
+        let dir = NotesTestDir::new("executing-upgrade");
+        let on_disk = NotesLocation::within(&dir.data.join("nowhere"), &dir.data);
+        let (older, _) = ExecutionNotes::begin_in(&on_disk, 2).unwrap();
+        older.note(1, &place(9), GroupSet(2), b"poison");
+        assert_eq!(dir.files(), (true, 0));
+        let location = dir.location();
+        assert_eq!(ended_in(&location).unwrap()[0].times, 1);
+        let (newer, ended) = ExecutionNotes::begin_in(&location, 2).unwrap();
+        assert_eq!((ended[0].place, dir.files()), (place(9), (false, 1)));
+        newer.note(1, &place(9), GroupSet(2), b"poison");
+        assert_eq!(ended_in(&location).unwrap()[0].times, 2);
+        // The older program knows nothing of the notes in memory: what it leaves is later than these.
+        let (older, _) = ExecutionNotes::begin_in(&on_disk, 2).unwrap();
+        older.note(0, &place(10), GroupSet(1), b"another");
+        let (_, ended) = ExecutionNotes::begin_in(&location, 2).unwrap();
+        assert_eq!((ended[0].place, ended.len()), (place(10), 1));
+        assert_eq!(dir.files(), (false, 1));
+    }
+
+    #[test]
+    fn a_node_that_ends_in_order_leaves_no_file_in_memory() {
+        let dir = NotesTestDir::new("executing-end");
+        let location = dir.location();
+        let (notes, _) = ExecutionNotes::begin_in(&location, 2).unwrap();
+        notes.note(1, &place(9), GroupSet(2), b"some");
+        notes.ends(1);
+        assert_eq!(dir.files(), (false, 1));
+        notes.end();
+        assert_eq!(dir.files(), (false, 0));
+        // So it is where the node's directory is removed.
+        drop(ExecutionNotes::begin_in(&location, 2).unwrap());
+        location.remove_from_memory();
+        assert_eq!(dir.files(), (false, 0));
     }
 }

@@ -116,9 +116,14 @@ pub struct Node<A: Application> {
     /// The next report of the missing conditions, if it is not ready then.
     say_at: Time,
     reports: OwnReports,
-    /// The notes on its earlier ends, until it is well, and the time from which it may count as
-    /// well.
-    ended_before: Option<(Arc<ExecutionNotes>, Time)>,
+    notes: Option<OwnNotes>,
+}
+
+/// A node's notes on what it executes, if it makes any.
+struct OwnNotes {
+    file: Arc<ExecutionNotes>,
+    /// The time from which the node may count as well; none once it has cleared the notes on its earlier ends.
+    well_at: Option<Time>,
 }
 
 /// The messages that the application multicasts by itself.
@@ -171,7 +176,7 @@ fn prepare<A: Application>(
     (name, groups): (&str, usize),
     keeping: Option<&LogLocation>,
     skips: &NodeSkips,
-) -> Result<Option<Arc<ExecutionNotes>>, NodeError> {
+) -> Result<Option<OwnNotes>, NodeError> {
     if !skips.is_empty() {
         app.skip(&skips.decisions()).map_err(NodeError::Disk)?;
         tracing::info!("{name} skips {}", skips.names());
@@ -186,9 +191,9 @@ fn prepare<A: Application>(
                     keeping.path.display()
                 );
             }
-            let notes = Arc::new(notes);
-            app.note_in(notes.clone());
-            Ok(Some(notes))
+            let file = Arc::new(notes);
+            app.note_in(file.clone());
+            Ok(Some(OwnNotes { file, well_at: Some(clock::now() + WELL_AFTER) }))
         }
         Err(e) => {
             tracing::warn!("{}: {e}: what is executed is not noted", keeping.path.display());
@@ -230,7 +235,7 @@ impl<A: Application> Node<A> {
             }
         };
         let keeping = options.keeping.as_ref();
-        let ended_before = prepare(&mut app, (&name, cluster.groups()), keeping, &skips)?;
+        let notes = prepare(&mut app, (&name, cluster.groups()), keeping, &skips)?;
         app.begin(replicas.wake()).map_err(NodeError::Application)?;
         if let ReplySink::Ingress(ingress, _) = &reply_sink {
             let commands = ingress.commands();
@@ -269,7 +274,7 @@ impl<A: Application> Node<A> {
             joining,
             say_at: clock::now() + SAY_FIRST,
             reports: OwnReports::default(),
-            ended_before: ended_before.map(|notes| (notes, clock::now() + WELL_AFTER)),
+            notes,
         })
     }
 
@@ -338,7 +343,9 @@ impl<A: Application> Node<A> {
             let most = if self.host.is_pressing() { Span::millis(1) } else { SLEEP_MAX };
             self.replicas.sleep(clock::now(), most);
         }
-        self.leave()
+        self.leave()?;
+        self.notes.iter().for_each(|notes| notes.file.end());
+        Ok(())
     }
 
     /// Ends in good order, so that the others soon do without it.
@@ -423,12 +430,14 @@ impl<A: Application> Node<A> {
             self.joining = false;
             self.kept.iter().for_each(|(_, disk)| disk.has_joined());
         }
-        if self.ended_before.as_ref().is_some_and(|(_, well_at)| now > *well_at) && self.is_ready()
-        {
+        let well_at = self.notes.as_ref().and_then(|notes| notes.well_at);
+        if well_at.is_some_and(|well_at| now > well_at) && self.is_ready() {
             let (host, ours) = (&self.host, self.host.cluster.all_groups());
             let applied =
                 |g: Gid| if ours.contains(g) { host.recovery.app.applied(g) } else { u64::MAX };
-            self.ended_before.take_if(|(notes, _)| notes.survives(applied));
+            if let Some(OwnNotes { file, well_at }) = &mut self.notes {
+                well_at.take_if(|_| file.survives(applied));
+            }
         }
         if !self.host.skips.is_empty() {
             let all_met = self.replicas.not_met().is_empty();

@@ -3,6 +3,7 @@
 use amcast::client::{Answer, Connection};
 use amcast::memory::Directory;
 use amcast::node::control::NodeStatus;
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::ops::Deref;
@@ -37,15 +38,22 @@ fn unique_name(name: &str) -> String {
 
 /// Removes the paths in memory of tests whose program is gone: one that was killed could not.
 fn remove_what_killed_tests_left() {
-    for entry in fs::read_dir(Directory::usual_base()).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let of = name.strip_prefix(PREFIX).and_then(|name| name.rsplit('-').nth(1));
-        let Some(os_pid) = of.and_then(|os_pid| os_pid.parse().ok()) else { continue };
-        if !runs(os_pid) {
-            // Another test may be doing the same.
-            let _ = fs::remove_dir_all(entry.path()).or_else(|_| fs::remove_file(entry.path()));
-        }
+    for path in left_by_killed_tests(&Directory::usual_base(), "") {
+        // Another test may be doing the same.
+        let _ = fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path));
     }
+}
+
+/// The paths in the directory `base` of tests whose program is gone, with names that begin with `name`.
+pub(crate) fn left_by_killed_tests(base: &Path, name: &str) -> Vec<PathBuf> {
+    let is_left = |path: &PathBuf| {
+        let file = path.file_name().and_then(OsStr::to_str);
+        let of = file.and_then(|file| file.strip_prefix(PREFIX)).filter(|of| of.starts_with(name));
+        let os_pid = of.and_then(|of| of.rsplit('-').nth(1)?.parse().ok());
+        os_pid.is_some_and(|os_pid| !runs(os_pid))
+    };
+    let entries = fs::read_dir(base).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(is_left).collect()
 }
 
 /// A directory for a history, in the temporary directory. It goes with the test, unless that failed:

@@ -1,10 +1,15 @@
 //! A command that ends every node that executes it, also at each start, and the decision to skip it.
 
 use crate::by_hand::{NODES, ThreeHosts};
-use crate::harness::{AMCAST, UpCluster, call, ends_with_us, errors, run, signal, unique};
+use crate::harness::{
+    AMCAST, UpCluster, call, ends_with_us, errors, left_by_killed_tests, run, signal, unique,
+};
 use amcast::client::{Answer, Connection};
 use amcast::node::control::NodeStatus;
+use std::env;
 use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -12,6 +17,9 @@ use std::time::{Duration, Instant};
 
 /// How long anything here may take.
 const PATIENCE: Duration = Duration::from_secs(100);
+
+/// The name of directories of clusters with a poisoned command.
+const POISONED: &str = "poisoned";
 
 /// How long one command may make a string, nearly.
 const POISON_BYTES: u64 = 60_000_000;
@@ -37,6 +45,26 @@ fn skip(words: &[&str], paths: &[&Path]) -> (Option<i32>, String) {
 
 fn log_of(data: &Path, node: usize) -> String {
     fs::read_to_string(data.join(format!("n{node}.log"))).unwrap_or_default()
+}
+
+/// The notes in memory of a node, which are found by the inode of its directory.
+fn notes_in_memory(data: &Path, node: usize) -> Vec<PathBuf> {
+    let Ok(found) = fs::metadata(data.join(format!("n{node}.data"))) else { return Vec::new() };
+    let end = format!("-{:x}", found.ino());
+    let is_of_node = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("amcast-executing-") && name.ends_with(&end)
+    };
+    let entries = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(is_of_node).collect()
+}
+
+/// Removes a cluster's directory, and the notes of its nodes in memory.
+fn remove(data: &Path) -> io::Result<()> {
+    for notes in (0..3).flat_map(|n| notes_in_memory(data, n)) {
+        fs::remove_file(notes)?;
+    }
+    fs::remove_dir_all(data)
 }
 
 /// The address space of a process, in bytes.
@@ -71,7 +99,12 @@ struct PoisonedCluster {
 impl PoisonedCluster {
     /// With some keys, and as much memory as its nodes need for them.
     fn new() -> Self {
-        let data = unique("poisoned");
+        // On a disk, for the notes of what is executed to be apart from it.
+        let data = env::temp_dir().join(unique(POISONED).file_name().unwrap());
+        for left in left_by_killed_tests(&env::temp_dir(), POISONED) {
+            // Another test may be doing the same.
+            let _ = remove(&left);
+        }
         let mut up = UpCluster::start_under(&PLAIN_MEMORY, data.clone(), &OPTIONS);
         up.wait_until_ready();
         let mut c = up.connect();
@@ -117,6 +150,9 @@ impl PoisonedCluster {
         wait_for("named in a log", || (0..3).any(names_it), || log_of(&self.data, 0));
         let first = (0..3).find(|n| names_it(*n)).unwrap();
         assert!(log_of(&self.data, first).contains("amcast log-file skip"));
+        // They are in memory, where there is a place for that which outlasts the program, and else beside its data.
+        let beside = self.data.join(format!("n{first}.data/executing"));
+        assert_eq!(beside.exists(), notes_in_memory(&self.data, first).is_empty());
         up.stop();
     }
 
@@ -215,7 +251,7 @@ fn a_command_that_ends_every_node_is_skipped_by_all_and_not_by_one() {
     up.stop();
     let (code, told) = skip(&["--message", "p0:1@g0/1", "--yes"], &[data]);
     assert!(code == Some(1) && told.contains("has executed p0:1@g0/1"), "{told}");
-    fs::remove_dir_all(data).unwrap();
+    remove(data).unwrap();
 }
 
 #[test]

@@ -11,6 +11,7 @@ use super::{
     Transport, at, check_ours, not_made, private,
 };
 use crate::config::{ClusterFile, node_rank};
+use crate::execution_notes::remove_notes;
 use crate::ports::unique;
 use crate::secret;
 use crate::system::{sync_file, sync_name_of};
@@ -380,6 +381,11 @@ enum RetainedFiles {
 
 /// Removes the cluster's files from the directory, but its shared memory.
 fn clear(path: &Path, keep_logs: bool, keep: &[RetainedFiles]) -> Result<(), ClusterDirError> {
+    if !keep.contains(&RetainedFiles::Data) {
+        // Before the files by whose contents they are found.
+        let entries = fs::read_dir(path).map_err(at(path))?.flatten();
+        entries.filter(|e| is_data(e.file_name().as_bytes())).for_each(|e| remove_notes(&e.path()));
+    }
     for entry in fs::read_dir(path).map_err(at(path))?.flatten() {
         let name = entry.file_name();
         if keep.contains(&RetainedFiles::Data) && goes_with_data(name.as_bytes()) {
