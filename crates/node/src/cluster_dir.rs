@@ -222,6 +222,12 @@ impl LogLocation {
     /// When it was; the sentence says what to do.
     pub(crate) fn check_differs(&self) -> Result<(), String> {
         match fs::read_to_string(self.differs()) {
+            Ok(why) if why.is_empty() => Err(format!(
+                "it differs from a majority of the replicas, and serves nobody ({} is empty: the reason could not \
+                 be written). {}",
+                self.differs().display(),
+                self.differs_remedy()
+            )),
             Ok(why) => Err(format!("{} (written in {})", why.trim(), self.differs().display())),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(e) => Err(format!("{}: {e}", self.differs().display())),
@@ -231,16 +237,29 @@ impl LogLocation {
     /// Prevents later starts from continuing with the present data, which stay for inspection.
     /// Returns why the node ends.
     pub(crate) fn is_different(&self, why: String) -> String {
+        let why = format!("{why}. {}", self.differs_remedy());
+        // The file first: a full disk may have no room for the words, and an empty file refuses starts, too.
+        let made = private().create(true).truncate(false).open(self.differs());
+        let made = made.and_then(|file| file.sync_all()).and_then(|()| self.sync());
+        let differs = self.differs();
+        match (write_synced(&differs, why.as_bytes()), made) {
+            (Ok(()), _) => why,
+            (Err(e), Ok(())) => format!("{why} ({}: {e})", differs.display()),
+            (Err(e), Err(_)) => format!(
+                "{why} ({}: {e}: without this file the next start does continue from them)",
+                differs.display()
+            ),
+        }
+    }
+
+    /// The remedy where the state is another one than that of a majority.
+    fn differs_remedy(&self) -> String {
         let (path, new) = (self.path.display(), self.path.with_extension("differed"));
-        let why = format!(
-            "{why}. Its data stay as they are, and no start continues from them: to have the node take the state of \
+        format!(
+            "Its data stay as they are, and no start continues from them: to have the node take the state of \
              the others, move it aside (`mv {path} {}`) and start the node",
             new.display()
-        );
-        match write_synced(&self.differs(), why.as_bytes()) {
-            Ok(()) => why,
-            Err(e) => format!("{why} ({}: {e})", self.differs().display()),
-        }
+        )
     }
 
     /// Where the application's state is written.

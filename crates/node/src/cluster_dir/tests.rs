@@ -641,6 +641,37 @@ fn a_node_that_may_have_lived_takes_a_life_that_its_lost_disk_had_not() {
 }
 
 #[test]
+fn a_node_that_differs_starts_no_more_also_where_the_reason_finds_no_room() {
+    let _limit = amcast_test_policy::time_limit();
+    let place = ClusterTestDirs::new();
+    let keeping = LogLocation {
+        path: place.0.join("n0.data"),
+        begun: place.0.join("n0.begun"),
+        holds: false,
+        lasts: true,
+        lived: false,
+        first_life: 0,
+        owner: LogOwner::of(1, 0),
+    };
+    keeping.make().unwrap();
+    keeping.check_differs().unwrap();
+    // As on a full disk, the words cannot be written.
+    let in_the_way = keeping.path.join("differs.new");
+    fs::create_dir(&in_the_way).unwrap();
+    let told = keeping.is_different("n0 differs".to_string());
+    assert!(told.contains("no start continues") && told.contains("n0.data/differs: "), "{told}");
+    let refused = keeping.check_differs().unwrap_err();
+    assert!(
+        refused.contains("could not be written") && refused.contains("n0.differed"),
+        "{refused}"
+    );
+    fs::remove_dir(&in_the_way).unwrap();
+    let told = keeping.is_different("n0 differs".to_string());
+    let refused = keeping.check_differs().unwrap_err();
+    assert!(refused.starts_with(&told), "{refused}");
+}
+
+#[test]
 fn what_is_of_a_disk_that_was_replaced_is_refused() {
     let _limit = amcast_test_policy::time_limit();
     let place = ClusterTestDirs::new();
