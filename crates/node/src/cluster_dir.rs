@@ -83,6 +83,10 @@ const STATE: &str = "state";
 /// How much of the end of a node's log is looked through for why it ended.
 const LAST_WORDS_BYTES_MAX: u64 = 16 << 10;
 
+/// How many lives a node may have had after the last that is known of it. A peer writes the lives that it meets without
+/// waiting for its disk, and one that was killed while its disk hung has written none of those that it met meanwhile.
+const LIVES_MARGIN: u32 = 256;
+
 /// Where a node takes commands of gateways, if its protocol sends messages.
 pub(crate) fn ingress_name(rank: usize) -> String {
     format!("{}.in", node_name(rank))
@@ -177,13 +181,13 @@ impl LogLocation {
     }
 
     /// The cluster worked before this node's directory was made, so the node may have lived before:
-    /// it asks the others for its former promises, in a later incarnation than the last that they
-    /// know. A peer that knows a still later one refuses it, and names that. Where no peer knows
-    /// any, it takes a number from the upper half of a disk's, by the wall clock: earlier versions
-    /// of the program counted so.
+    /// it asks the others for its former promises, in an incarnation that is later than the last that they
+    /// know by a margin of 256. A peer that knows a still later one refuses it, and names that. Where
+    /// no peer knows any, it takes a number from the upper half of a disk's, by the wall clock: earlier
+    /// versions of the program counted so.
     pub fn has_lived(&mut self, last_known: Option<u32>) {
         self.lived = true;
-        self.first_life = last_known.map_or_else(life_by_the_clock, |life| life.saturating_add(1));
+        self.first_life = last_known.map_or_else(life_by_the_clock, life_beyond);
     }
 
     /// Has the next life of the node, whose processes have logs in these groups, ask the others what it
@@ -266,6 +270,14 @@ impl LogLocation {
     pub(crate) fn checkpoints(&self) -> PathBuf {
         self.path.join(STATE)
     }
+}
+
+/// A life that is later than those that a disk had of which the life `last_known` is known.
+pub(crate) fn life_beyond(last_known: u32) -> u32 {
+    // Numbers above those of one disk are of machines that are counted. The last ones of a disk leave less of a margin.
+    let last_of_disk = last_known | ((1 << LIVES_BITS) - 1);
+    let at_least = last_known.saturating_add(2);
+    last_known.saturating_add(LIVES_MARGIN).min(last_of_disk).max(at_least)
 }
 
 /// A life later than those that were taken so before, or counted from the first.

@@ -9,7 +9,7 @@ pub use error::NodeError;
 
 use crate::checkpoint::{Checkpoints, OpenedCheckpoints};
 use crate::clock;
-use crate::cluster_dir::{LogLocation, Transport};
+use crate::cluster_dir::{LogLocation, Transport, life_beyond};
 use crate::command_gateway::OwnNode;
 use crate::config::HostPlacement;
 use crate::control::{self, ControlRequest, NodeStatus, PeerMover};
@@ -471,8 +471,7 @@ impl<A: Application> Node<A> {
         let mut life = life.locked();
         let (name, by) = (&self.name, crate::config::node_name(dismissal.by));
         if dismissal.why == ConnectionRefusal::Old && self.joining {
-            let (groups, least) =
-                (self.host.cluster.all_groups(), dismissal.life.saturating_add(1));
+            let (groups, least) = (self.host.cluster.all_groups(), life_beyond(dismissal.life));
             keeping.begin_anew(groups).map_err(|(path, e)| NodeError::Io(path, e))?;
             // Last: one that had its number and did not ask would be let in.
             life.skip_to(least).map_err(|e| NodeError::Io(life.path().to_path_buf(), e))?;

@@ -9,7 +9,9 @@
 //!   promised, in a later life than any that is known;
 //! - on any other the disk is the wrong one, or a copy: the node ends, and starts no more from it.
 
-use crate::cluster_dir::{ClusterDir, begin_anew_words, life_name, write_synced};
+mod records;
+
+use crate::cluster_dir::{ClusterDir, begin_anew_words, life_name};
 use crate::config::node_name;
 use crate::control::PeerStatus;
 use crate::disk::DiskRecord;
@@ -20,10 +22,8 @@ use crate::system::refuses_file;
 use amcast_core::Pid;
 use amcast_net::wire::ConnectionRefusal;
 use amcast_net::{NetDiagnostic, PeerIdentity};
-use serde::{Deserialize, Serialize};
+use records::{BackgroundWriter, PeerRecord, PeerRecords, lines, write_lines};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Display;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -35,29 +35,6 @@ const SAY_EVERY: (Duration, Duration) = (Duration::from_secs(60), Duration::from
 
 /// The printed length of a value that is not the same for all nodes.
 const VALUE_CHARS_MAX: usize = 200;
-
-/// A node's record of another one, as it is written to the file.
-#[derive(Serialize, Deserialize)]
-struct PeerRecord {
-    life: Option<u32>,
-    /// Not in what versions before 5 of what travels wrote.
-    #[serde(default)]
-    start: u64,
-    disk: u64,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    replaced: Vec<u64>,
-    /// An earlier life or disk of it was refused since it was met last.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    refused: bool,
-}
-
-impl PeerRecord {
-    /// Whether it is of a node that was never met.
-    fn is_empty(&self) -> bool {
-        let Self { life, start, disk, replaced, refused: _ } = self;
-        life.is_none() && *start == 0 && *disk == 0 && replaced.is_empty()
-    }
-}
 
 /// That another node refuses this one.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -76,6 +53,8 @@ pub(crate) struct PeerRegistry {
     rank: usize,
     /// Where what is known is written; nowhere where nodes keep nothing that outlasts them.
     path: Option<PathBuf>,
+    /// Writes it where the loop need not wait for that.
+    writer: BackgroundWriter,
     /// The number of this node's disk; 0 if it keeps nothing.
     pub(crate) disk: u64,
     /// Whether this node began on it by asking the others what it had promised.
@@ -183,15 +162,6 @@ pub(crate) fn disk_number(data: &Path, rank: usize) -> u64 {
     word.map_or(0, |word| number_of(&word))
 }
 
-/// The error where a node's records cannot be read.
-fn unreadable(why: impl Display) -> io::Error {
-    io::Error::other(format!(
-        "{why}. It says which disks and copies of the other nodes are outdated. If none of them ever \
-         had another disk or was brought back from a copy, remove this file; else remove all files of this \
-         node, and none of another one, for it to begin anew"
-    ))
-}
-
 /// The result of a request to forget a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ForgetOutcome {
@@ -250,21 +220,6 @@ pub(crate) fn forget(
     Ok(ForgetOutcome::Forgotten)
 }
 
-/// The records in the file at `path`, by the nodes' names.
-fn lines(path: &Path) -> io::Result<BTreeMap<String, PeerRecord>> {
-    match fs::read_to_string(path) {
-        Ok(text) => serde_json::from_str(&text).map_err(unreadable),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
-        // It is no text.
-        Err(e) if e.kind() == io::ErrorKind::InvalidData => Err(unreadable(e)),
-        Err(e) => Err(e),
-    }
-}
-
-fn write_lines(path: &Path, lines: &BTreeMap<String, PeerRecord>) -> io::Result<()> {
-    write_synced(path, serde_json::to_string(lines)?.as_bytes())
-}
-
 impl PeerRegistry {
     /// Of a node that keeps nothing, in a cluster of so many.
     pub(crate) fn fleeting(nodes: usize) -> Self {
@@ -295,8 +250,8 @@ impl PeerRegistry {
         Ok(Self { rank, path, disk, known, refused_since_met, ..Self::default() })
     }
 
-    /// A node is connected. Its new identity is on the disk when this returns true; false if it
-    /// could not be written: then this node must not talk to it.
+    /// A node is connected. Its new disk is on this node's disk when this returns true; false if it could not be
+    /// written: then this node must not talk to it. Another life of the same disk is written without waiting for it.
     pub(crate) fn meets(&mut self, rank: usize, now: &PeerIdentity) -> bool {
         self.refused.remove(&rank);
         self.differs.remove(&rank);
@@ -305,7 +260,7 @@ impl PeerRegistry {
         let was_refused = self.refused_since_met.remove(&rank);
         if self.known[rank] == *now {
             if was_refused {
-                self.write_refusals();
+                self.write_behind();
             }
             return true;
         }
@@ -317,10 +272,15 @@ impl PeerRegistry {
                 node_name(rank)
             );
         }
+        if before.life.is_some() && before.disk == now.disk && before.replaced == now.replaced {
+            // Where it does not come to the disk, the next start may let in one of the disk's earlier lives, and no disk
+            // that it should not. Each restart of a peer comes here: the loop must not wait.
+            self.write_behind();
+            return true;
+        }
         match self.write() {
             Ok(()) => true,
-            // The life of a disk that is known: the next start may let in one of its earlier lives,
-            // and no disk that it should not.
+            // The disk has a number now, and had none before: so much may be known only until this node ends.
             Err(e) if !is_other && before.life.is_some() => {
                 tracing::warn!("which life of {} was met is not on disk: {e}", node_name(rank));
                 true
@@ -332,25 +292,31 @@ impl PeerRegistry {
         }
     }
 
-    fn write(&self) -> io::Result<()> {
+    /// Writes the records; they are on the disk when this returns.
+    fn write(&mut self) -> io::Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
-        let line = |rank: usize, known: &PeerIdentity| {
+        // Older ones that are being written must not replace these.
+        self.writer.wait();
+        let written = write_lines(path, &self.records());
+        written.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
+    }
+
+    /// Has the records written, without waiting for that. A failure is in the log.
+    fn write_behind(&mut self) {
+        let records = self.records();
+        if let Some(path) = &self.path {
+            self.writer.write(path, records);
+        }
+    }
+
+    fn records(&self) -> PeerRecords {
+        let record = |rank: usize, known: &PeerIdentity| {
             let PeerIdentity { life, start, disk, replaced } = known.clone();
             let refused = self.refused_since_met.contains(&rank);
             PeerRecord { life, start, disk, replaced, refused }
         };
         let others = self.known.iter().enumerate().filter(|(rank, _)| *rank != self.rank);
-        let lines = others.map(|(rank, known)| (node_name(rank), line(rank, known))).collect();
-        let written = write_lines(path, &lines);
-        written.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
-    }
-
-    /// Writes down which peers were refused since they were met, for the question of `amcast node forget`. A
-    /// failure costs a warning in that question, and no safety.
-    fn write_refusals(&self) {
-        if let Err(e) = self.write() {
-            tracing::warn!("the record of refused nodes is not on disk: {e}");
-        }
+        others.map(|(rank, known)| (node_name(rank), record(rank, known))).collect()
     }
 
     /// The carrier has something to say.
@@ -367,7 +333,8 @@ impl PeerRegistry {
                 if let Some(rank) = rank.filter(|_| is_outdated(why)) {
                     self.refused.insert(rank, text.clone());
                     if self.refused_since_met.insert(rank) {
-                        self.write_refusals();
+                        // For the question of `amcast node forget`: a failure costs a warning there, and no safety.
+                        self.write_behind();
                     }
                 }
                 ((rank, why.number(), false), text)
@@ -537,6 +504,7 @@ impl PeerRegistry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn what_is_known_of_another_is_forgotten_while_the_node_does_not_run() {
