@@ -296,13 +296,29 @@ impl Directory {
     }
 
     /// Finds processes that died, tells everyone (writes to them give `Lost` from now on) and
-    /// removes their files. For a supervisor, and for every process that suspects another one.
+    /// removes their files. For a supervisor, and for every process that suspects another one. It waits while
+    /// another process starts, stops or cleans, and so for as long as that one is stopped meanwhile.
     ///
     /// # Errors
     /// When the system refuses.
     pub fn clean(&self) -> Result<Vec<Pid>, MemoryError> {
+        let _lock = self.0.store.exclusive()?;
+        self.bury_dead()
+    }
+
+    /// As [`Directory::clean`], but does nothing and gives none while another process starts, stops or cleans. For a
+    /// thread that others depend on, which asks again later.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn try_clean(&self) -> Result<Option<Vec<Pid>>, MemoryError> {
+        let Some(_lock) = self.0.store.try_exclusive()? else { return Ok(None) };
+        self.bury_dead().map(Some)
+    }
+
+    /// Buries the processes that died, and names them. The caller holds the lock.
+    fn bury_dead(&self) -> Result<Vec<Pid>, MemoryError> {
         let store = &self.0.store;
-        let _lock = store.exclusive()?;
         let mut dead = Vec::new();
         for name in store.list()? {
             if !store.is_held(name)? && self.bury(name)? {
@@ -430,5 +446,35 @@ impl Directory {
             return Ok(());
         }
         Err(MemoryError::NoSuch { what: "process", number: pid.0, count })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "the interpreter locks no files")]
+    fn a_cleaning_that_must_not_wait_leaves_the_dead_while_another_process_has_the_lock() {
+        let _limit = amcast_test_policy::time_limit();
+        let base = env::temp_dir().join(format!("amcast-try-clean-{}", process::id()));
+        std::fs::create_dir_all(&base).expect("a directory can be made");
+        let open = || Directory::open(&base, ClusterId(1), 2, 0).expect("it is small");
+        let (one, other) = (open(), open());
+        one.start(Pid(0), &[], StartOptions::default()).expect("it is small").crash();
+        let lock = one.0.store.exclusive().expect("nobody else has it");
+        let (tell, told) = mpsc::sync_channel(1);
+        let cleans = thread::spawn(move || {
+            // The other end is gone where the test has failed.
+            let _ = tell.send(other.try_clean());
+            other
+        });
+        let cleaned = told.recv_timeout(Duration::from_secs(10)).expect("it does not wait");
+        assert_eq!(cleaned.expect("it can be looked at"), None);
+        drop(lock);
+        let other = cleans.join().expect("it has ended");
+        assert_eq!(other.try_clean().expect("it can be looked at"), Some(vec![Pid(0)]));
+        std::fs::remove_dir_all(&base).expect("it is ours");
     }
 }

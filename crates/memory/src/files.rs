@@ -102,6 +102,13 @@ impl ClusterFiles {
         }
     }
 
+    /// A descriptor for the lock of the directory. It is a new one each time: the lock belongs to it, and excludes threads of
+    /// this process too.
+    fn lock_fd(&self) -> Result<OwnedFd, MemoryError> {
+        fs::openat(&self.fd, ".", DIRECTORY_FLAGS, Mode::empty())
+            .map_err(|e| MemoryError::system(&self.path, "lock it", e))
+    }
+
     fn unlink(&self, name: &str) -> Result<(), MemoryError> {
         match fs::unlinkat(&self.fd, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -124,11 +131,16 @@ impl ClusterFiles {
 
 impl LineStore for ClusterFiles {
     fn exclusive(&self) -> Result<HeldResource, MemoryError> {
-        let failed = |e| MemoryError::system(&self.path, "lock it", e);
-        // A descriptor of its own: the lock belongs to it, and excludes threads of this process too.
-        let fd = fs::openat(&self.fd, ".", DIRECTORY_FLAGS, Mode::empty()).map_err(failed)?;
-        retry_on_intr(|| fs::flock(&fd, FlockOperation::LockExclusive)).map_err(failed)?;
+        let fd = self.lock_fd()?;
+        retry_on_intr(|| fs::flock(&fd, FlockOperation::LockExclusive))
+            .map_err(|e| MemoryError::system(&self.path, "lock it", e))?;
         Ok(Box::new(fd))
+    }
+
+    fn try_exclusive(&self) -> Result<Option<HeldResource>, MemoryError> {
+        let fd = self.lock_fd()?;
+        let taken = is_locked(&self.path, &fd)?;
+        Ok((!taken).then(|| -> HeldResource { Box::new(fd) }))
     }
 
     fn directory(&self, lines: usize) -> Result<(SharedSegment, bool), MemoryError> {

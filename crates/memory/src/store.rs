@@ -46,6 +46,8 @@ pub enum Backing {
 pub(crate) trait LineStore: Send + Sync {
     /// Keeps every other process out of starting, stopping and clearing until it is dropped.
     fn exclusive(&self) -> Result<HeldResource, MemoryError>;
+    /// As [`LineStore::exclusive`], without waiting: none if somebody else has it.
+    fn try_exclusive(&self) -> Result<Option<HeldResource>, MemoryError>;
     /// The directory file, made if it is not there; whether it was made, and is zeroed.
     fn directory(&self, lines: usize) -> Result<(SharedSegment, bool), MemoryError>;
     /// A new file of zeroed lines, and the hold that says its process lives.
@@ -95,6 +97,10 @@ impl LineStore for Heap {
         // Starting and stopping take the map's lock for each of their steps, and one directory's
         // carriers are started by one thread; nothing more is needed among threads.
         Ok(Box::new(()))
+    }
+
+    fn try_exclusive(&self) -> Result<Option<HeldResource>, MemoryError> {
+        self.exclusive().map(Some)
     }
 
     fn directory(&self, lines: usize) -> Result<(SharedSegment, bool), MemoryError> {

@@ -501,8 +501,9 @@ impl LinksLoop {
             }
             if self.shares && now >= self.clean_at {
                 self.clean_at = now + CLEAN_EVERY;
-                // Nobody supervises nodes that are started by hand.
-                if let Err(e) = self.directory.clean() {
+                // Nobody supervises nodes that are started by hand. A process of the host that is stopped while it has the
+                // directory must not stop this thread as well: all other hosts wait for it. The next time comes soon.
+                if let Err(e) = self.directory.try_clean() {
                     tracing::warn!("{e}");
                 }
             }

@@ -283,6 +283,34 @@ fn a_node_that_is_stopped_is_waited_for_no_longer_and_misses_nothing_when_it_run
 }
 
 #[test]
+fn a_process_that_is_stopped_with_the_lock_of_the_directory_does_not_stop_the_thread() {
+    let _limit = amcast_test_policy::time_limit();
+    let base = std::env::temp_dir().join(format!("amcast-stopped-lock-{}", std::process::id()));
+    std::fs::create_dir_all(&base).expect("a directory can be made");
+    let directory = Directory::open(&base, ClusterId(1), 2, 0).expect("made");
+    // As such a process has it: nobody gives it back.
+    let lock = std::fs::File::open(base.join(format!("amcast-{:016x}", 1))).expect("it is there");
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).expect("it is free");
+    let (node_of, near) = (vec![0, 1], vec![0, 1]);
+    let map = RemoteMap { here: 0, nodes: 2, node_of, near, places: vec![], first_incarnation: 0 };
+    let ports = crate::ports::free(2, &[]).expect("there are ports");
+    let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    let addresses: Vec<SocketAddr> = ports.into_iter().map(at).collect();
+    let started = MemoryLinks::between(directory, (map, 1), 1, &addresses, &HostCarrier::Tcp);
+    let (_directory, links) = started.expect("it has its port");
+    // It has looked for processes that died by then.
+    std::thread::sleep(2 * PUBLISH_EVERY);
+    let (tell, told) = std::sync::mpsc::sync_channel(1);
+    std::thread::spawn(move || {
+        drop(links);
+        // The other end is gone where the test has failed.
+        let _ = tell.send(());
+    });
+    told.recv_timeout(PATIENCE).expect("the thread serves, and ends when it is asked to");
+    std::fs::remove_dir_all(&base).expect("it is ours");
+}
+
+#[test]
 fn a_connection_may_be_silent_for_twice_as_long_as_a_process_within_bounds() {
     let _limit = amcast_test_policy::time_limit();
     assert_eq!(silence(None), Span::millis(500));
