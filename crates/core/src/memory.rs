@@ -210,7 +210,8 @@ pub enum AccessOutcome<'a> {
     Words(&'a [[u64; LINE_WORDS + 1]]),
     /// The region was revoked; law 3.
     Denied,
-    /// The other process or the way to it failed; the write may or may not have happened.
+    /// The other process or the way to it failed, or it is silent; the write may or may not have happened, and may still
+    /// happen.
     Lost,
 }
 

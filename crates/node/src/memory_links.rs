@@ -9,6 +9,7 @@
 mod fabric;
 mod lane_states;
 mod lanes;
+mod silence;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +30,7 @@ use amcast_memory::remote::{
 use amcast_memory::{Directory, Idle, Idler, Pause, shorten_turns};
 use amcast_net::{Carrier, NetCounts, NetError, NetOptions, PeerConfig, Secret, Waker};
 use lanes::{LaneEnd, NodeLanes};
+use silence::{NodeAnswers, NodeSilences, STALLED_AFTER};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -42,9 +44,9 @@ const PACE_BYTES: usize = 4 << 20;
 /// How much may wait in a connection: frames that are paced, and the words of reads.
 const QUEUE_BYTES_MAX: usize = 128 << 20;
 
-/// After how long a connection on which nothing is acknowledged counts as broken: accesses are `Lost` then. Twice as long as a
-/// process may be silent before it is suspected, within these bounds: protocols wait for outcomes, and a packet that
-/// is lost twice in a row must not break it.
+/// After how long a connection on which nothing is acknowledged counts as broken, and a node that answers nothing as silent: accesses
+/// are `Lost` then. Twice as long as a process may be silent before it is suspected, within these bounds: protocols wait
+/// for outcomes, and a packet that is lost twice in a row must not break it.
 const SILENCE: (Span, Span) = (Span::millis(500), Span::secs(5));
 
 /// How long a connection may take, and how long at most until it is tried again. The system repeats the first packet after
@@ -52,7 +54,7 @@ const SILENCE: (Span, Span) = (Span::millis(500), Span::secs(5));
 const HANDSHAKE_MAX: Span = Span::secs(1);
 const REDIAL_MAX: Span = Span::millis(200);
 
-/// After how long a silent connection counts as broken where processes are suspected after `suspect`.
+/// After how long a silent connection counts as broken, and a node as silent, where processes are suspected after `suspect`.
 fn silence(suspect: Option<Span>) -> Span {
     let twice = suspect.map_or(SILENCE.0, |suspect| suspect.times(2));
     twice.max(SILENCE.0).min(SILENCE.1)
@@ -63,10 +65,6 @@ const SLEEP_MAX: Span = Span::millis(100);
 
 /// The longest that it sleeps where a lane cannot wake it.
 const LANE_SLEEP_MAX: Span = Span::millis(1);
-
-/// A node that answers none of the accesses that its system took for so long does not run, and its connection is ended: what is on
-/// the way to it is lost then, and nobody waits for it. A system takes megabytes for a process that is stopped.
-const STALLED_AFTER: Duration = Duration::from_secs(3);
 
 /// How long the node's loop may do no round until its replicas do not count as fit: what it said last may not be so any more. An idle
 /// loop does one every 50 ms.
@@ -219,7 +217,8 @@ impl MemoryLinks {
         let lanes = hosts.net().carrier.lanes(places.len(), bind).map_err(LinksError::Lanes)?;
         let carrier = carrier(hosts, config, &registry, (rank, life.number()))?;
         let directory = hosts.begin(remote);
-        let links = Self::run(&directory, (carrier, lanes), registry, (rank, places), idle)?;
+        let wait = (idle, silence(SUSPECT.find(config)));
+        let links = Self::run(&directory, (carrier, lanes), registry, (rank, places), wait)?;
         Ok((directory, links))
     }
 
@@ -248,17 +247,18 @@ impl MemoryLinks {
         let directory = directory.with_remote(RemoteMemory::new(map, start));
         let places = addresses.iter().copied().map(HostPlacement::at).collect();
         let placed = (rank, places);
-        let links = Self::run(&directory, (carrier, lanes), registry, placed, Idle::SHARED)?;
+        let wait = (Idle::SHARED, silence(None));
+        let links = Self::run(&directory, (carrier, lanes), registry, placed, wait)?;
         Ok((directory, links))
     }
 
-    /// Starts the thread.
+    /// Starts the thread, for which a node is silent after that time.
     fn run(
         directory: &Directory,
         (carrier, lanes): (Carrier, Option<NodeLanes>),
         registry: PeerRegistry,
         (rank, places): (usize, Vec<HostPlacement>),
-        idle: Idle,
+        (idle, silent_after): (Idle, Span),
     ) -> Result<Self, NetError> {
         let waker = carrier.waker();
         let ring = waker.clone();
@@ -269,6 +269,7 @@ impl MemoryLinks {
         let mut links = LinksLoop::new(directory.clone(), carrier, registry, rank);
         links.shared = Arc::clone(&shared);
         links.lanes = lanes;
+        links.silences = NodeSilences::new(places.len(), silent_after);
         let run = move || links.run(idle);
         let thread = std::thread::Builder::new().name("memory-agent".to_string()).spawn(run);
         let thread = thread
@@ -408,8 +409,7 @@ struct LinksLoop {
     shares: bool,
     publish_at: Instant,
     clean_at: Instant,
-    /// By node: its oldest access that was sent and is not answered, and since when that is the oldest.
-    oldest: Vec<Option<(u64, Instant)>>,
+    silences: NodeSilences,
     /// Nodes that are to be reached over their connections once they do not live on this host any more.
     away: Vec<usize>,
     /// Nodes between which and this one writes were dropped, as the log says.
@@ -463,6 +463,7 @@ impl LinksLoop {
     /// The thread of the node `rank`, whose directory has a way to other hosts.
     fn new(directory: Directory, carrier: Carrier, registry: PeerRegistry, rank: usize) -> Self {
         let near = directory.remote().map_or(1, |remote| remote.map().near.len());
+        let silences = NodeSilences::new(registry.known.len(), silence(None));
         Self {
             rank,
             agent: MemoryAgent::new(directory.clone()),
@@ -474,7 +475,7 @@ impl LinksLoop {
             directory,
             publish_at: Instant::now(),
             clean_at: Instant::now(),
-            oldest: Vec::new(),
+            silences,
             away: Vec::new(),
             gaps_told: Vec::new(),
             rounds: (0, Instant::now()),
@@ -615,20 +616,20 @@ impl LinksLoop {
         (is_fit, if counts { self.shared.lagging.load(Ordering::Relaxed) } else { 0 })
     }
 
-    /// Ends the connections to nodes that answer nothing.
+    /// Waits no longer for nodes that are silent, and ends the connections to those that answer nothing.
     fn end_stalled(&mut self, now: Instant) {
         let Some(remote) = self.directory.remote() else { return };
-        self.oldest.resize(self.registry.known.len(), None);
-        for (node, oldest) in self.oldest.iter_mut().enumerate() {
-            let sent = remote.oldest_sent(node);
-            let since =
-                oldest.filter(|(number, _)| sent == Some(*number)).map_or(now, |(_, at)| at);
-            *oldest = sent.map(|number| (number, since));
-            if oldest.is_some() && now.duration_since(since) >= STALLED_AFTER {
-                self.agent.down(node);
-                let Self { carrier, lanes, .. } = self;
-                LinkSink { carrier, lanes }.end(node, RemoteFault::Stalled(STALLED_AFTER));
-                *oldest = None;
+        self.silences.begin(now);
+        for node in 0..self.registry.known.len() {
+            let asked = (remote.oldest_sent(node), self.agent.frames_of(node));
+            match self.silences.look(node, asked, now) {
+                NodeAnswers::InTime => {}
+                NodeAnswers::Silent => self.agent.abandon(node),
+                NodeAnswers::Stalled => {
+                    self.agent.down(node);
+                    let Self { carrier, lanes, .. } = self;
+                    LinkSink { carrier, lanes }.end(node, RemoteFault::Stalled(STALLED_AFTER));
+                }
             }
         }
     }

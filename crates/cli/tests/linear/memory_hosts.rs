@@ -32,6 +32,13 @@ const PEACE: Duration = Duration::from_millis(300);
 /// How long a host is cut off: longer than a connection is kept on which nothing is acknowledged.
 const CUT: Duration = Duration::from_millis(1_200);
 
+/// How long a node is stopped: longer than its connections are kept.
+const STOP: Duration = Duration::from_secs(5);
+
+/// How long nothing is answered at most while a node is stopped: a suspicion, twice that until accesses to it are given up, and as much
+/// again for a machine with other work. Until its connections are ended it would be 3 s.
+const STOP_FELT_MAX: Duration = Duration::from_millis(1_500);
+
 /// Microseconds of silence after which a process is suspected: all hosts share this machine's cores.
 const SUSPECT_US: u64 = 300_000;
 
@@ -49,12 +56,15 @@ pub(crate) struct MemoryService {
     pub(crate) rdma_provider: HostProvider,
     /// Whether its tree can be changed.
     pub(crate) has_dynamic_overlay: bool,
+    /// The length of its rings, if that is not the default.
+    pub(crate) ring_lines: Option<u64>,
 }
 
 impl MemoryService {
     /// A protocol with so many shards, whose hosts are connected by TCP.
     pub(crate) const fn of(protocol: &'static str, shards: usize) -> Self {
-        Self { protocol, shards, rdma_provider: None, has_dynamic_overlay: false }
+        let (rdma_provider, has_dynamic_overlay, ring_lines) = (None, false, None);
+        Self { protocol, shards, rdma_provider, has_dynamic_overlay, ring_lines }
     }
 }
 
@@ -97,8 +107,12 @@ impl MemoryCluster {
             ..HostPlacement::at(self.at(rank, 7400))
         };
         let set = |name: &str, value| (name.to_string(), Setting::Number(value));
-        let MemoryService { protocol, shards, rdma_provider, has_dynamic_overlay } = self.service;
-        let tree = has_dynamic_overlay.then(|| set("dynamic_overlay", 1));
+        let MemoryService { protocol, shards, rdma_provider, .. } = self.service;
+        let tree = self.service.has_dynamic_overlay.then(|| set("dynamic_overlay", 1));
+        let rings = self
+            .service
+            .ring_lines
+            .map(|lines| ["log_lines", "hm_lines"].map(|ring| set(ring, lines)));
         let file = ClusterFile {
             protocol: protocol.to_string(),
             shards,
@@ -109,7 +123,11 @@ impl MemoryCluster {
             insecure: true,
             data: Some(self.dir(rank)),
             nodes: (0..NODES).map(|rank| (format!("n{rank}"), place(rank))).collect(),
-            set: [set("suspect_us", SUSPECT_US)].into_iter().chain(tree).collect(),
+            set: [set("suspect_us", SUSPECT_US)]
+                .into_iter()
+                .chain(tree)
+                .chain(rings.into_iter().flatten())
+                .collect(),
             rdma_provider: rdma_provider.map(str::to_string),
             ..ClusterFile::default()
         };
@@ -323,6 +341,45 @@ fn three_hosts_of_tram_bear_a_kill_and_one_way_cuts() {
 #[test]
 fn three_hosts_of_ramcast_bear_a_kill_and_a_one_way_cut() {
     bears("three_hosts_of_ramcast_bear_a_kill_and_a_one_way_cut", ("ramcast", None), &[TO_IT]);
+}
+
+/// The longest time without an answer to any client in the time `lasting` from now on.
+fn longest_silence(load: &ClientLoad, lasting: Duration) -> Duration {
+    let (begun, mut longest) = (Instant::now(), Duration::ZERO);
+    let (mut answered, mut since) = (load.answered(), begun);
+    while begun.elapsed() < lasting {
+        std::thread::sleep(Duration::from_millis(1));
+        longest = longest.max(since.elapsed());
+        if load.answered() != answered {
+            (answered, since) = (load.answered(), Instant::now());
+        }
+    }
+    longest
+}
+
+/// Stops a node that leads no shard, as `kill -STOP` does, and lets it run again.
+fn stop_for_a_while(cluster: &mut MemoryCluster, load: &ClientLoad) -> MemoryEvents {
+    std::thread::sleep(PEACE);
+    let (begun, stopped) = (load.now(), cluster.nodes[2].id());
+    signal(stopped, Signal::STOP);
+    let silence = longest_silence(load, STOP);
+    signal(stopped, Signal::CONT);
+    let over = load.now();
+    println!("no answer for {silence:?} while a node was stopped");
+    assert!(silence < STOP_FELT_MAX, "two of three hosts go on: no answer for {silence:?}");
+    cluster.wait_until_ready();
+    load.next_round();
+    std::thread::sleep(PEACE);
+    load.wait_for_answers(500);
+    vec![("a node is stopped", begun, over)]
+}
+
+#[test]
+fn three_hosts_of_tram_serve_while_one_is_stopped() {
+    let test = "three_hosts_of_tram_serve_while_one_is_stopped";
+    // Such rings are full soon, with few clients, too.
+    let service = MemoryService { ring_lines: Some(2_048), ..MemoryService::of("tram", 2) };
+    serves_through(test, service, stop_for_a_while);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::frames::{
     WRITTEN,
 };
 use super::inbox::RemoteFate;
-use super::link::READS_BYTES_MAX;
+use super::link::{OnLost, READS_BYTES_MAX, RemoteLink};
 use super::restart::RestartVote;
 use crate::carrier::within;
 use crate::directory::Directory;
@@ -89,6 +89,8 @@ struct RemoteWriter {
     fates: Vec<(u64, u8)>,
     /// Bytes of lines that it has asked for since it was answered last.
     asked: usize,
+    /// Frames that it has sent, on all connections.
+    frames: u64,
     /// Whether the connection is open for accesses.
     open: bool,
     /// Whether there is a connection.
@@ -238,12 +240,28 @@ impl MemoryAgent {
         self.vote.lose(node);
         self.vote_due = true;
         self.discard(node);
-        let mut bells = Vec::new();
-        self.memory.link(node).lose(&mut |pid, life, ticket| {
-            self.memory.inbox(pid).put(life, ticket, RemoteFate::Lost);
-            bells.push(pid);
+        self.lose(node, RemoteLink::lose);
+    }
+
+    /// A node has answered nothing for long, though its connection stays. Accesses to it are `Lost` until it answers one, those that
+    /// are under way included. They stay on their way, in their order.
+    pub fn abandon(&mut self, node: usize) {
+        self.lose(node, RemoteLink::abandon);
+    }
+
+    /// Answers accesses to a node with `Lost`, those that `which` gives.
+    fn lose(&mut self, node: usize, which: fn(&mut RemoteLink, OnLost<'_>)) {
+        let Self { memory, rings, .. } = self;
+        let mut link = memory.link(node);
+        which(&mut link, &mut |pid, life, ticket| {
+            memory.inbox(pid).put(life, ticket, RemoteFate::Lost);
+            ring_later(rings, pid);
         });
-        bells.into_iter().for_each(|pid| ring_later(&mut self.rings, pid));
+    }
+
+    /// How many frames a node has sent to this one. Only grows: a node that sends something runs.
+    pub fn frames_of(&self, node: usize) -> u64 {
+        self.writers[node].frames
     }
 
     /// Forgets what waits to be sent to a node.
@@ -266,6 +284,7 @@ impl MemoryAgent {
     /// # Errors
     /// When the connection is to be ended.
     pub fn frame(&mut self, node: usize, bytes: &[u8]) -> Result<(), RemoteFault> {
+        self.writers[node].frames += 1;
         let frame = frames::decode(bytes).ok_or(RemoteFault::Malformed)?;
         let right = match frame {
             RemoteFrame::Open { start, peer, oldest } => self.opens(node, [start, peer, oldest]),

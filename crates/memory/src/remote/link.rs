@@ -20,6 +20,15 @@ pub(super) const READS_BYTES_MAX: usize = 8 << 20;
 /// Above this much that was answered and still lies in front, the queue moves up.
 const ANSWERED_MAX: usize = 256 << 10;
 
+/// An access that was handed over to the connection and is not answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SentAccess {
+    /// Its number; the first one after a start of the other node has 1.
+    pub number: u64,
+    /// Its bytes on the network: those of its frame, and those of the lines that it is to bring.
+    pub bytes: usize,
+}
+
 /// The result of a post.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Posted {
@@ -68,6 +77,9 @@ pub(crate) struct RemoteLink {
     session: Option<u64>,
     /// Whether the other node has said on this connection what it has carried out.
     open: bool,
+    /// The other node has answered nothing for long, though the connection is open. Until it answers, accesses are `Lost` when
+    /// they are posted.
+    silent: bool,
     /// The number of the next access; the first has 1.
     next: u64,
     queue: VecDeque<PendingAccess>,
@@ -97,6 +109,7 @@ impl RemoteLink {
         Self {
             session: None,
             open: false,
+            silent: false,
             next: 1,
             queue: VecDeque::new(),
             bytes: Vec::new(),
@@ -129,9 +142,9 @@ impl RemoteLink {
     }
 
     /// The oldest access that was handed over and is not answered.
-    pub(super) fn oldest_sent(&self) -> Option<u64> {
-        let access = self.queue.front().filter(|_| self.open && self.sent.0 > 0);
-        access.map(|access| access.number)
+    pub(super) fn oldest_sent(&self) -> Option<SentAccess> {
+        let access = self.queue.front().filter(|_| self.open && self.sent.0 > 0)?;
+        Some(SentAccess { number: access.number, bytes: access.bytes + access.awaits() })
     }
 
     pub(super) const fn is_open(&self) -> bool {
@@ -143,6 +156,12 @@ impl RemoteLink {
         core::mem::take(&mut self.overflowed)
     }
 
+    /// Whether an access that is posted now is answered later. While the other node is silent it is not, unless half of the queue
+    /// is taken: then protocols wait for answers and post no more, so that the queue has room until the connection is ended.
+    fn awaits_answers(&self) -> bool {
+        self.open && (!self.silent || self.queued >= self.bytes_max / 2)
+    }
+
     /// Puts an access in. `fill` appends the lines of a write.
     pub(super) fn post(
         &mut self,
@@ -152,7 +171,8 @@ impl RemoteLink {
         fill: impl FnOnce(&mut Vec<u8>),
         lost: OnLost<'_>,
     ) -> Posted {
-        if !self.open && (self.session.is_none() || access.head.is_read) {
+        let is_answered = self.awaits_answers();
+        if !is_answered && (self.session.is_none() || access.head.is_read) {
             return Posted::Lost;
         }
         if !self.drops && self.backlog() + access.bytes() > self.bytes_max {
@@ -166,21 +186,21 @@ impl RemoteLink {
         // A `fill` that panicked has left a part of a frame.
         self.bytes.truncate(self.head + self.queued);
         let begin = self.bytes.len();
-        // Without a connection the outcome is known: nobody waits for another one.
-        access.head.wants &= self.open;
+        // Without a connection, or if the other node is silent, the outcome is known: nobody waits for another one.
+        access.head.wants &= is_answered;
         access.encode(self.next, &mut self.bytes);
         fill(&mut self.bytes);
         assert_eq!(self.bytes.len() - begin, access.bytes(), "as many lines as the head says");
         if !self.open && self.takes_the_place(&access, begin) {
             return Posted::Lost;
         }
-        let ticket = ticket.filter(|_| self.open);
+        let ticket = ticket.filter(|_| is_answered);
         let (number, bytes) = (self.next, access.bytes());
         let reads = access.head.is_read.then_some(access.count);
         self.queue.push_back(PendingAccess { number, bytes, from, ticket, reads });
         self.queued += bytes;
         self.next += 1;
-        if self.open { Posted::Queued } else { Posted::Lost }
+        if is_answered { Posted::Queued } else { Posted::Lost }
     }
 
     /// The write whose frame begins at `begin` is put over the last one to its region since the connection was lost, if that
@@ -222,7 +242,7 @@ impl RemoteLink {
 
     /// The connection is gone, or is not to be used: what is not answered is lost, and stays in the queue.
     pub(super) fn lose(&mut self, lost: OnLost<'_>) {
-        self.open = false;
+        (self.open, self.silent) = (false, false);
         (self.sent, self.awaited) = ((0, 0), 0);
         self.words.clear();
         self.latest.clear();
@@ -234,6 +254,19 @@ impl RemoteLink {
                 self.bytes[begin + COUNT_AT..][..4].fill(0);
             }
             begin += access.bytes;
+            if let Some(ticket) = access.ticket.take() {
+                lost(access.from.0, access.from.1, ticket);
+            }
+        }
+    }
+
+    /// The other node has answered nothing for long, though the connection is open: accesses that are not answered are lost, and so
+    /// are those that are posted until it answers. The former and all writes stay in the queue, and answers to them are nobody's.
+    pub(super) fn abandon(&mut self, lost: OnLost<'_>) {
+        if self.oldest_sent().is_none() || core::mem::replace(&mut self.silent, true) {
+            return;
+        }
+        for access in &mut self.queue {
             if let Some(ticket) = access.ticket.take() {
                 lost(access.from.0, access.from.1, ticket);
             }
@@ -259,7 +292,7 @@ impl RemoteLink {
         }
         (self.sent, self.awaited) = ((0, 0), 0);
         self.latest.clear();
-        (self.open, self.drops) = (true, false);
+        (self.open, self.silent, self.drops) = (true, false, false);
     }
 
     /// Copies what was not handed over on this connection to the node behind what is in `to`, as long as less than `room` bytes
@@ -280,9 +313,10 @@ impl RemoteLink {
         }
     }
 
-    /// Takes the oldest access out.
+    /// Takes the oldest access out: the other node has answered it.
     fn pop(&mut self) -> Option<PendingAccess> {
         let access = self.queue.pop_front()?;
+        self.silent = false;
         self.head += access.bytes;
         self.queued -= access.bytes;
         if self.sent.0 > 0 {

@@ -37,6 +37,15 @@
 //! [`MemoryAgent::begins_anew`]. While there is no connection, a write over the very lines of the last one to its region
 //! takes the place of that one, so that counters that are written again and again do not fill the queue.
 //!
+//! # Nodes that are silent
+//! A process that is stopped answers nothing, and its connection stays: its system takes what is sent to it. The caller finds that out,
+//! and gives it up ([`MemoryAgent::abandon`]). From then on until the node answers an access, accesses to it are `Lost` as without
+//! a connection, those that are under way first, and each is answered once. Nothing else changes: writes stay in the queue and on the
+//! connection in their order, and land when the process runs again, unless it has revoked the permission. So a writer may use
+//! its lines again, which were copied when it posted them, and learns of the node by what that writes. Once half of the queue is taken
+//! accesses wait for their answers again, which holds back the protocols: so the queue does not overflow before the connection
+//! is ended, and no node begins anew because of a short pause.
+//!
 //! # No late write
 //! The agent of a node takes part in one connection to each other node. An `Open` begins a new one: nothing that
 //! arrives on the one before is carried out any more. A frame names the incarnation of its owner that the
@@ -64,7 +73,7 @@ mod tests;
 
 pub use agent::{FrameSink, MemoryAgent, RemoteFault};
 pub use frames::{FRAME_BYTES_MAX, LINES_MAX, judge_frame};
-pub use link::QUEUE_BYTES_MAX;
+pub use link::{QUEUE_BYTES_MAX, SentAccess};
 
 use crate::layout::ProcessLayout;
 use amcast_core::id::Pid;
@@ -241,8 +250,8 @@ impl RemoteMemory {
         self.link(node).backlog()
     }
 
-    /// The number of the oldest access that was handed over to a node's connection and is not answered.
-    pub fn oldest_sent(&self, node: usize) -> Option<u64> {
+    /// The oldest access that was handed over to a node's connection and is not answered.
+    pub fn oldest_sent(&self, node: usize) -> Option<SentAccess> {
         self.link(node).oldest_sent()
     }
 

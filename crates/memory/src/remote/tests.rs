@@ -4,7 +4,7 @@ use super::agent::AgentFrames;
 use super::frames::{
     self, AccessHead, LINE_BYTES, RemoteAccess, RemoteFrame, encode_open, encode_opened,
 };
-use super::link::{Posted, READS_BYTES_MAX, RemoteLink};
+use super::link::{OnLost, Posted, READS_BYTES_MAX, RemoteLink};
 use super::{
     FrameSink, MemoryAgent, RemoteFate, RemoteFault, RemoteMap, RemoteMemory, RemoteTarget,
     judge_frame,
@@ -12,8 +12,10 @@ use super::{
 use crate::{ClusterId, Directory, MappedCarrier, StartOptions};
 use amcast_core::id::Pid;
 use amcast_core::memory::{RegionId, RegionSpec};
+use amcast_core::rng::Rng;
 use amcast_core::step::Ticket;
 use core::cell::Cell;
+use std::collections::VecDeque;
 
 const POSTER: (Pid, u64) = (Pid(7), 3);
 
@@ -231,6 +233,129 @@ fn reads_wait_for_the_lines_of_those_before_them_and_lost_ones_ask_for_none() {
     assert_eq!(lost, 3);
     link.opened(9, 2);
     assert_eq!(sent(&mut link), [(3, 0), (4, 0), (5, 7)], "the numbers have no gap");
+}
+
+#[test]
+fn while_a_node_is_silent_accesses_are_lost_at_once_and_writes_are_sent_all_the_same() {
+    let mut link = RemoteLink::new();
+    link.opened(9, 0);
+    let nobody: OnLost<'_> = &mut |_, _, _| panic!("nobody waits for an answer");
+    link.abandon(nobody);
+    assert_eq!(post(&mut link, access(0, 0, 1), 1), (Posted::Queued, vec![]), "it owes nothing");
+    assert_eq!(sent(&mut link), [(1, 1)]);
+    post(&mut link, access(0, 0, 1), 2);
+    let mut lost = Vec::new();
+    link.abandon(&mut |pid, life, ticket| lost.push(((pid, life), ticket.0)));
+    assert_eq!(lost, [(POSTER, 1), (POSTER, 2)], "also what was not sent yet");
+    link.abandon(nobody);
+    assert_eq!(post(&mut link, access(0, 0, 1), 3), (Posted::Lost, vec![]));
+    let mut read = access(0, 0, 1);
+    read.head.is_read = true;
+    assert_eq!(link.post(POSTER, Some(Ticket(4)), read, |_| {}, nobody), Posted::Lost);
+    assert_eq!(sent(&mut link), [(2, 2), (3, 3)], "each write, and no read");
+    assert_eq!(tickets(&mut link, &[(1, 0)]), Some(vec![]), "its outcome is nobody's");
+    assert_eq!(post(&mut link, access(0, 0, 1), 5), (Posted::Queued, vec![]), "it answers");
+    assert_eq!(sent(&mut link), [(4, 5)]);
+    let told = vec![(5, RemoteFate::Written)];
+    assert_eq!(tickets(&mut link, &[(2, 1), (4, 0)]), Some(told));
+    assert_eq!(link.backlog(), 0);
+}
+
+#[test]
+fn once_half_of_the_queue_to_a_silent_node_is_taken_accesses_wait_for_their_answers() {
+    let mut link = RemoteLink::new();
+    link.bound(399);
+    link.opened(9, 0);
+    post(&mut link, access(0, 0, 1), 1);
+    assert_eq!(sent(&mut link), [(1, 1)]);
+    link.abandon(&mut |_, _, ticket| assert_eq!(ticket, Ticket(1)));
+    assert_eq!(post(&mut link, access(0, 1, 1), 2), (Posted::Lost, vec![]));
+    assert_eq!(post(&mut link, access(0, 2, 1), 3), (Posted::Queued, vec![]));
+    link.abandon(&mut |_, _, ticket| panic!("{ticket:?} waits"));
+    let mut lost = Vec::new();
+    link.lose(&mut |_, _, ticket| lost.push(ticket.0));
+    assert_eq!(lost, [3]);
+    link.opened(9, 0);
+    assert_eq!(sent(&mut link), [(1, 1), (2, 2), (3, 3)]);
+}
+
+/// The accesses that another node gets: number, whether it is a read, and whether its outcome is wanted.
+struct AccessesSent<'a>(&'a mut VecDeque<(u64, bool, bool)>);
+
+impl FrameSink for AccessesSent<'_> {
+    fn room(&self, _: usize) -> usize {
+        usize::MAX
+    }
+
+    fn send(&mut self, _: usize, frame: &[u8]) {
+        let Some(RemoteFrame::Access { access, number, .. }) = frames::decode(frame) else {
+            panic!("{frame:?}")
+        };
+        self.0.push_back((number, access.head.is_read, access.head.wants));
+    }
+
+    fn end(&mut self, _: usize, why: RemoteFault) {
+        panic!("{why}");
+    }
+}
+
+/// Posts, sends, answers and gives up at random; the tickets in the order in which they were answered, and how many there are.
+fn answered_at_random(seed: u64) -> (Vec<u64>, u64) {
+    let (mut rng, mut link) = (Rng::stream(seed, "link"), RemoteLink::new());
+    link.opened(9, 0);
+    let (mut answered, mut asked) = (Vec::new(), VecDeque::new());
+    let mut posted = 0;
+    for step in 0.. {
+        // In the end all is sent, and answered.
+        let act = if step < 300 { rng.below(8) } else { 4 + step % 2 };
+        match act {
+            0..=3 => {
+                posted += 1;
+                let mut access = access(0, 0, 1);
+                access.head.is_read = act == 0;
+                let fill = |bytes: &mut Vec<u8>| bytes.resize(bytes.len() + LINE_BYTES, 0);
+                let fill = |bytes: &mut Vec<u8>| {
+                    if act > 0 {
+                        fill(bytes)
+                    }
+                };
+                let ticket = Some(Ticket(posted));
+                if link.post(POSTER, ticket, access, fill, &mut |_, _, _| {}) == Posted::Lost {
+                    answered.push(posted);
+                }
+            }
+            4 => {
+                let mut all = AgentFrames::default();
+                link.hand_over((0, usize::MAX), &mut all);
+                all.send(&mut AccessesSent(&mut asked));
+            }
+            5 | 6 => {
+                let Some((number, is_read, wants)) = asked.pop_front() else { continue };
+                let is_right = if is_read {
+                    let mut tell = |_, _, ticket: Ticket, _: &[_]| answered.push(ticket.0);
+                    link.words((number, false), [[0; 8]].into_iter(), &mut tell)
+                } else if wants {
+                    link.outcome(number, 0, &mut |_, _, ticket, _| answered.push(ticket.0))
+                } else {
+                    link.carried_out(number)
+                };
+                assert!(is_right, "{seed}: {number}");
+            }
+            _ => link.abandon(&mut |_, _, ticket| answered.push(ticket.0)),
+        }
+        if step >= 300 && link.backlog() == 0 {
+            break;
+        }
+    }
+    (answered, posted)
+}
+
+#[test]
+fn each_access_is_answered_once_and_in_order_however_often_the_node_is_given_up() {
+    for seed in 0..if cfg!(miri) { 4 } else { 400 } {
+        let (answered, posted) = answered_at_random(seed);
+        assert_eq!(answered, (1..=posted).collect::<Vec<_>>(), "{seed}");
+    }
 }
 
 #[test]

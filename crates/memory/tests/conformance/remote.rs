@@ -312,6 +312,62 @@ fn no_late_write_lands_after_a_revocation_on_any_connection() {
 }
 
 #[test]
+fn a_node_that_is_given_up_anywhere_loses_answers_and_no_write() {
+    let _limit = amcast_test_policy::time_limit();
+    for steps in 0.. {
+        let mut fabric = RemoteHosts::new(shape());
+        for n in 1..=6 {
+            fabric.post(WRITER, &[write(PLAIN, n as u32, n)]);
+        }
+        let taken = (0..steps).take_while(|_| fabric.advance()).count();
+        fabric.agent(1).abandon(0);
+        fabric.post(WRITER, &[write(PLAIN, 7, 7), write(PLAIN, 8, 8)]);
+        settle(&mut fabric);
+        fabric.post(WRITER, &[write(PLAIN, 9, 9)]);
+        settle(&mut fabric);
+        assert_eq!(numbers(&fabric, PLAIN), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 0], "{steps}");
+        let heard = fabric.heard(WRITER);
+        let order: Vec<u64> = heard
+            .iter()
+            .map(|event| match event {
+                MemoryEvent::Written(t) | MemoryEvent::Lost(t) => t.0,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(order, (1..=9).collect::<Vec<_>>(), "answered once, in the order of posting");
+        assert_eq!(heard.last(), Some(&MemoryEvent::Written(Ticket(9))), "it has answered");
+        if taken < steps {
+            return;
+        }
+    }
+}
+
+#[test]
+fn no_write_lands_after_a_revocation_though_its_owner_was_given_up() {
+    let _limit = amcast_test_policy::time_limit();
+    for steps in 0.. {
+        let mut fabric = RemoteHosts::new(shape());
+        fabric.post(OWNER, &[MemoryOutput::Allow(GUARDED)]);
+        fabric.post(WRITER, &[write(GUARDED, 1, 1), write(GUARDED, 2, 2)]);
+        let taken = (0..steps).take_while(|_| fabric.advance()).count();
+        fabric.agent(1).abandon(0);
+        fabric.post(WRITER, &[write(GUARDED, 3, 3), write(GUARDED, 4, 4)]);
+        fabric.post(OWNER, &[MemoryOutput::Revoke(GUARDED)]);
+        let seen = numbers(&fabric, GUARDED);
+        settle(&mut fabric);
+        assert_eq!(numbers(&fabric, GUARDED), seen, "a write that was under way landed");
+        for event in fabric.heard(WRITER) {
+            if let MemoryEvent::Written(t) = event {
+                assert_eq!(seen[t.0 as usize], t.0, "law 3");
+            }
+        }
+        if taken < steps {
+            return;
+        }
+    }
+}
+
+#[test]
 fn a_process_that_starts_again_in_a_node_that_lives_gets_nothing_old_and_answers_keep_their_order()
 {
     let _limit = amcast_test_policy::time_limit();

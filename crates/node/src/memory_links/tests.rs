@@ -243,43 +243,115 @@ fn a_program_without_remote_memory_access_says_how_to_get_it() {
     assert!(why.contains("--features rdma") && why.contains("libfabric-dev"), "{why}");
 }
 
+/// A process on one host, and its writer on another one.
+const OWNER: Pid = Pid(0);
+const WRITER: Pid = Pid(1);
+
+impl TcpHosts {
+    /// The writer writes a line with this number, which is its ticket and its stamp, too.
+    fn write(&mut self, number: u64) {
+        self.post(
+            WRITER,
+            &[MemoryOutput::Write {
+                to: OWNER,
+                region: RegionId(0),
+                at: 0,
+                source: WriteSource::line([number; LINE_WORDS], LineStamp(number)),
+                ticket: Some(Ticket(number)),
+                bell: false,
+            }],
+        );
+    }
+
+    /// The highest number that landed.
+    fn landed(&self) -> Option<u64> {
+        self.window(OWNER).region(RegionId(0)).iter().map(|line| line.stamp().0).max()
+    }
+
+    /// The writer's node does a round, and looks until this time whether others are silent, as often as its thread does. The
+    /// others do none.
+    fn look_for_silence(&mut self, now: Instant) {
+        let (links, _) = self.hosts[WRITER.index()].life.as_mut().expect("it lives");
+        links.round();
+        let mut at = links.silences.looked.unwrap_or(now);
+        while at < now {
+            links.end_stalled(at);
+            at += PUBLISH_EVERY;
+        }
+        links.end_stalled(now);
+    }
+
+    /// Whether the writer's node is connected to that of the owner.
+    fn is_open(&self) -> bool {
+        let (links, _) = self.hosts[WRITER.index()].life.as_ref().expect("it lives");
+        links.directory.remote().expect("it has a way to others").is_open(OWNER.index())
+    }
+}
+
 #[test]
 fn a_node_that_is_stopped_is_waited_for_no_longer_and_misses_nothing_when_it_runs_again() {
     let _limit = amcast_test_policy::time_limit();
-    let (owner, writer) = (Pid(0), Pid(1));
     let mut hosts = TcpHosts::new(&HostCarrier::Tcp);
-    let number = |hosts: &TcpHosts| {
-        hosts.window(owner).region(RegionId(0)).iter().map(|line| line.stamp().0).max()
-    };
-    hosts.post(
-        writer,
-        &[MemoryOutput::Write {
-            to: owner,
-            region: RegionId(0),
-            at: 0,
-            source: WriteSource::line([1; LINE_WORDS], LineStamp(1)),
-            ticket: Some(Ticket(1)),
-            bell: false,
-        }],
-    );
-    // The system of the owner takes what comes, and no round of its node runs.
-    let links = |hosts: &mut TcpHosts, act: &mut dyn FnMut(&mut LinksLoop)| {
-        act(&mut hosts.hosts[writer.index()].life.as_mut().expect("it lives").0);
-    };
-    let now = Instant::now();
-    let almost = now + STALLED_AFTER - Duration::from_millis(1);
-    for at in [now, almost] {
-        links(&mut hosts, &mut |links| {
-            links.round();
-            links.end_stalled(at);
-        });
-        assert_eq!(hosts.heard(writer), [], "its answer may come yet");
+    let a_bit = Duration::from_millis(1);
+    let (begun, silence) = (Instant::now(), Duration::from_nanos(silence(None).0));
+    hosts.write(1);
+    // The system of the owner takes what comes, and no round of its node runs. The millisecond is for the bytes on the network.
+    for at in [begun, begun + silence] {
+        hosts.look_for_silence(at);
+        assert_eq!(hosts.heard(WRITER), [], "its answer may come yet");
     }
-    links(&mut hosts, &mut |links| links.end_stalled(now + STALLED_AFTER));
-    assert_eq!(hosts.heard(writer), [MemoryEvent::Lost(Ticket(1))]);
-    assert_eq!(number(&hosts), Some(0));
+    hosts.write(2);
+    hosts.look_for_silence(begun + silence + a_bit);
+    let lost = |numbers: &[u64]| -> Vec<MemoryEvent> {
+        numbers.iter().map(|&number| MemoryEvent::Lost(Ticket(number))).collect()
+    };
+    assert_eq!(hosts.heard(WRITER), lost(&[1, 2]), "it is silent");
+    hosts.write(3);
+    assert_eq!(hosts.heard(WRITER), lost(&[3]), "nobody waits for its answer");
+    hosts.look_for_silence(begun + STALLED_AFTER - a_bit);
+    assert!(hosts.is_open());
+    hosts.look_for_silence(begun + STALLED_AFTER);
+    assert!(!hosts.is_open(), "its connection is ended");
+    assert_eq!((hosts.landed(), hosts.heard(WRITER)), (Some(0), vec![]));
     while hosts.advance() {}
-    assert_eq!((number(&hosts), hosts.heard(writer)), (Some(1), vec![]), "it is sent again");
+    assert_eq!((hosts.landed(), hosts.heard(WRITER)), (Some(3), vec![]), "all is sent again");
+}
+
+#[test]
+fn a_node_that_was_stopped_itself_reads_what_came_before_it_takes_others_for_silent() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut hosts = TcpHosts::new(&HostCarrier::Tcp);
+    let begun = Instant::now();
+    hosts.write(1);
+    hosts.look_for_silence(begun);
+    // It continues between a round and its look.
+    let (links, _) = hosts.hosts[WRITER.index()].life.as_mut().expect("it lives");
+    links.end_stalled(begun + 2 * STALLED_AFTER);
+    assert!(hosts.is_open() && hosts.heard(WRITER).is_empty());
+    while hosts.advance() {}
+    assert_eq!(hosts.heard(WRITER), [MemoryEvent::Written(Ticket(1))]);
+}
+
+#[test]
+fn a_node_that_runs_again_soon_has_all_writes_of_its_pause_on_the_same_connection() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut hosts = TcpHosts::new(&HostCarrier::Tcp);
+    let begun = Instant::now();
+    hosts.write(1);
+    hosts.look_for_silence(begun);
+    hosts.look_for_silence(begun + STALLED_AFTER / 2);
+    hosts.write(2);
+    hosts.look_for_silence(begun + STALLED_AFTER / 2);
+    let lost = [1, 2].map(|number| MemoryEvent::Lost(Ticket(number)));
+    assert_eq!((hosts.landed(), hosts.heard(WRITER)), (Some(0), lost.to_vec()));
+    while hosts.advance() {}
+    assert_eq!((hosts.landed(), hosts.heard(WRITER)), (Some(2), vec![]), "answered once each");
+    hosts.write(3);
+    while hosts.advance() {}
+    let written = vec![MemoryEvent::Written(Ticket(3))];
+    assert_eq!((hosts.landed(), hosts.heard(WRITER)), (Some(3), written));
+    let (links, _) = hosts.hosts[WRITER.index()].life.as_ref().expect("it lives");
+    assert_eq!(links.carrier.counts().breaks, 0);
 }
 
 #[test]

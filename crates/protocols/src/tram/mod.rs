@@ -41,7 +41,9 @@
 //! - `LOG` (`log_lines`): the leader writes over an entry only when every replica that counts, and
 //!   every child, has told that it is past it. A follower that is suspected while the ring has
 //!   little room counts no more; it finds the tail past its place and gets its state from
-//!   another. A full ring holds back the leader, then the clients: nothing is ever overwritten.
+//!   another. Lines that are on the way to a replica stay until the carrier has answered, be it with `Lost`, so a carrier
+//!   must not let writes to a process that is stopped wait for long.
+//!   A full ring holds back the leader, then the clients: nothing is ever overwritten.
 //!   A writer announces first which lines it may write over, and readers look at that afterwards ([`log_region`]).
 //! - Work in a step: at most a ring's length of entries, and `batch_lines` from each buffer.
 //!

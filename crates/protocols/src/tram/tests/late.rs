@@ -315,3 +315,40 @@ fn no_head_is_staged_over_pieces_of_another_that_are_on_the_way() {
     w.run(2000);
     assert!(w.processes[1].protocol.fit(), "and then it is");
 }
+
+/// Client 0 multicasts until it is held back, or so many messages are taken.
+fn cast_on(w: &mut TramWorld, late: &mut WithheldAnswers, count: usize) -> usize {
+    let taken = (0..count).take_while(|_| {
+        late.run(w, 10);
+        w.cast(&[0], b"message")
+    });
+    let taken = taken.count();
+    late.run(w, 50);
+    taken
+}
+
+#[test]
+fn a_suspected_follower_holds_up_its_group_until_writes_to_it_are_answered_and_lost_is_an_answer() {
+    let (mut w, layout) = group();
+    let mut late = WithheldAnswers::new(0, of_third_follower);
+    // It stops: others see no heartbeat of it, and its memory is out of reach.
+    w.processes[2].up = false;
+    assert!(w.cast(&[0], b"message"));
+    late.run(&mut w, 3000);
+    assert!(!late.answers.is_empty(), "something is on its way to it");
+    let lap = layout.lap_of(layout.log_lines) as usize;
+    let taken = cast_on(&mut w, &mut late, 8 * lap);
+    assert!(taken < 4 * lap, "lines that are on their way are not written over: {taken}");
+    assert_eq!(cast_on(&mut w, &mut late, 1), 0, "the group waits, though a majority works");
+    // The carrier gives it up.
+    let all = late.answers.len();
+    late.come(&mut w, all);
+    for _ in 0..3 * lap {
+        w.run(10);
+        assert!(w.cast(&[0], b"message"));
+    }
+    w.run(50);
+    let all: Vec<u64> = (1..=w.seq).collect();
+    assert_eq!([w.seqs(Pid(0)), w.seqs(Pid(1))], [all.clone(), all]);
+    assert!(w.processes[0].marks.contains(&"tram-leaves-behind"));
+}
