@@ -8,8 +8,11 @@
 use super::sessions::Admission;
 use super::{Limits, Payload};
 use crate::envelope::Stamp;
+use crate::hash::Keyed;
 use crate::machine::{Access, ShardPosition};
 use amcast_core::{Gid, GroupSet, MsgId};
+use indexmap::IndexMap;
+use indexmap::map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -71,6 +74,9 @@ pub(super) struct WaitStart {
     pub(super) before: u64,
 }
 
+/// Room for so many keys stays with a shard in which no command waits.
+const TAILS_KEPT: usize = 4096;
+
 /// One shard's waiting commands.
 #[derive(Default)]
 struct ShardLane {
@@ -81,7 +87,8 @@ struct ShardLane {
     assembled: usize,
     /// By how much they may make what the shard takes grow.
     growth: u128,
-    tails: BTreeMap<u64, Tail>,
+    /// By the hashes of keys.
+    tails: IndexMap<u64, Tail, Keyed>,
     /// The last waiting command that touches the whole shard.
     whole: Option<u64>,
     /// Commands behind it, which a new one of that kind must wait for.
@@ -285,13 +292,17 @@ impl ShardLane {
             self.whole = None;
         }
         for used in access.uses.iter().filter(|u| u.shard == shard) {
-            if let Some(tail) = self.tails.get_mut(&used.key) {
-                tail.writer = tail.writer.filter(|w| *w != ticket);
-                tail.readers.remove(&ticket);
-                if tail.writer.is_none() && tail.readers.is_empty() {
-                    self.tails.remove(&used.key);
+            if let Entry::Occupied(mut tail) = self.tails.entry(used.key) {
+                let Tail { writer, readers } = tail.get_mut();
+                *writer = writer.filter(|w| *w != ticket);
+                readers.remove(&ticket);
+                if writer.is_none() && readers.is_empty() {
+                    tail.swap_remove();
                 }
             }
+        }
+        if self.tails.is_empty() && self.tails.capacity() > TAILS_KEPT {
+            self.tails = IndexMap::default();
         }
     }
 }
