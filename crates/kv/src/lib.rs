@@ -309,6 +309,10 @@ impl ShardedMachine for Kv {
         access.whole = !by_key || changes && access.uses.is_empty();
     }
 
+    fn look_ahead(&self, store: &Store, commands: &mut dyn Iterator<Item = &[u8]>) {
+        look_ahead::of_messages(store, commands);
+    }
+
     fn growth(&self, command: &[u8]) -> Growth {
         // Whether there is memory is decided for each command of a batch.
         let commands = batch::commands(split_epoch(command).1);
@@ -520,7 +524,6 @@ fn run_batch(
     if !batched.is_whole() {
         return Reply::new(answer).failed(&RedisError::new(MALFORMED));
     }
-    look_ahead::of_batch(context, batched.clone());
     let start = answer.len();
     let mut args = Vec::with_capacity(8);
     batch::begin_answers(answer);
@@ -628,9 +631,9 @@ fn run_command(
 /// Whether a key lies outside the destinations, which only a faulty gateway causes: to touch it
 /// would break the order of its shard.
 fn missing(command: &CommandSpec, args: &[&[u8]], context: &Context<'_>) -> bool {
-    if context.map.shards() == 1 {
+    let (map, dst) = (&context.map, context.dst);
+    if map.all().within(dst) {
         return false;
     }
-    let (map, dst) = (&context.map, context.dst);
     destinations(command, args, map).map_or(true, |keys| !keys.within(dst))
 }

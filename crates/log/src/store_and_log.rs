@@ -107,6 +107,11 @@ impl ShardedMachine for StoreAndLog {
         }
     }
 
+    fn look_ahead(&self, part: &Self::Part, commands: &mut dyn Iterator<Item = &[u8]>) {
+        let mut of_store = commands.filter(|command| !Self::is_of_log(command));
+        self.store.look_ahead(&part.keys, &mut of_store);
+    }
+
     fn is_short(&self, command: &[u8]) -> bool {
         match Self::is_of_log(command) {
             true => self.logs.is_short(command),

@@ -16,6 +16,9 @@ const NO_LOG: &str = "this protocol wants a record kept on disk, and its process
 /// The reason why nothing that a log holds back can be in front of a tree.
 const NO_TREE: &str = "only a protocol that keeps no log has a tree of groups that can be changed";
 
+/// Deliveries that the layer above is shown at a time before the first of them.
+const LOOK_AHEAD: usize = 16;
+
 /// An output that waits until the records that the process persisted before it survive its end.
 struct LateOutput {
     behind: u64,
@@ -210,6 +213,22 @@ impl<M: Medium> DriverCore<M> {
         (behind, written)
     }
 
+    /// Shows the layer above some deliveries from this output on; the number of the output behind them.
+    fn show_next(&self, from: usize, above: &mut dyn UpperLayer) -> usize {
+        let outputs = (from..).zip(&self.outbox.items()[from..]);
+        let mut behind = from;
+        let mut deliveries = outputs.filter_map(|(at, output)| match output {
+            Output::Deliver(d) => Some((at, *d, self.outbox.bytes(d.payload))),
+            _ => None,
+        });
+        let mut next = deliveries.by_ref().take(LOOK_AHEAD).map(|(at, delivery, payload)| {
+            behind = at + 1;
+            (delivery, payload)
+        });
+        above.look_ahead(self.pid, &mut next);
+        behind.max(from + 1)
+    }
+
     /// Carries out what a step asked for: most often nothing.
     #[inline]
     pub(crate) fn carry_out(
@@ -235,8 +254,9 @@ impl<M: Medium> DriverCore<M> {
         if self.outbox.asks() == self.outbox.items().len() {
             return;
         }
+        let mut shown = 0;
         // Looked at where they lie: most are the medium's, and done with.
-        for item in self.outbox.items() {
+        for (at, item) in self.outbox.items().iter().enumerate() {
             match item {
                 Output::Medium(_) => {}
                 Output::Deliver(d) if behind > written || !self.late.is_empty() => {
@@ -244,6 +264,9 @@ impl<M: Medium> DriverCore<M> {
                     self.late.push_back(LateOutput { behind, what });
                 }
                 Output::Deliver(d) => {
+                    if at >= shown {
+                        shown = self.show_next(at, above);
+                    }
                     above.deliver(now, self.pid, *d, self.outbox.bytes(d.payload));
                 }
                 Output::Early(d) if behind > written || !self.late.is_empty() => {

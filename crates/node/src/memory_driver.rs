@@ -15,6 +15,9 @@ use amcast_memory::{Directory, Doorbell, MappedCarrier, MemoryError, StartOption
 
 /// The layer above a driver: its loop.
 pub trait UpperLayer {
+    /// The process `p` delivers these next, in this order, each with its payload: nothing follows from it, and
+    /// not all deliveries are shown.
+    fn look_ahead(&mut self, _p: Pid, _deliveries: &mut dyn Iterator<Item = (Delivery, &[u8])>) {}
     /// The process `p` delivered.
     fn deliver(&mut self, now: Time, p: Pid, delivery: Delivery, payload: &[u8]);
     /// The process `p` delivered early, as the application wants.

@@ -502,6 +502,10 @@ impl<A: Application> UpperLayer for ReplicaHost<A> {
         }
     }
 
+    fn look_ahead(&mut self, p: Pid, deliveries: &mut dyn Iterator<Item = (Delivery, &[u8])>) {
+        self.recovery.look_ahead(p, deliveries);
+    }
+
     fn early(&mut self, _: Pid, early: EarlyDelivery, payload: &[u8]) {
         self.recovery.early(early.msg, payload);
     }

@@ -92,6 +92,15 @@ pub trait Application {
     /// nothing these need not be executed here. Called once before the first command, where that is so.
     fn answer_only(&mut self, _awaits: AwaitedAnswers) {}
 
+    /// These commands of `group` come next, in this order: it may begin to read from memory what it will look for. Nothing
+    /// follows from it.
+    fn look_ahead(
+        &mut self,
+        _group: Gid,
+        _commands: &mut dyn Iterator<Item = DeliveredCommand<'_>>,
+    ) {
+    }
+
     /// Takes a command, executes the commands whose turn it is, and gives each answer with the message that
     /// asked. False if it holds as much as it may: it is offered the same command again later.
     /// Commands up to [`Application::delivered`] are skipped.

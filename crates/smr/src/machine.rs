@@ -165,6 +165,10 @@ pub trait ShardedMachine: Send + Sync + 'static {
         answer: &mut Vec<u8>,
     ) -> Outcome;
 
+    /// Begins to read from memory what these commands, which go to the shard of `part` alone and come next, will look for:
+    /// that of several at a time takes hardly longer than that of one.
+    fn look_ahead(&self, _part: &Self::Part, _commands: &mut dyn Iterator<Item = &[u8]>) {}
+
     /// How much memory `command` may take. A command that may [take](Growth::most) none must not be refused for lack of
     /// memory.
     fn growth(&self, _command: &[u8]) -> Growth {

@@ -355,6 +355,15 @@ impl<A: Application> Recovery<A> {
         None
     }
 
+    /// The replica `p` delivers these next: shows them to the application, if it takes them then.
+    pub fn look_ahead(&mut self, p: Pid, deliveries: &mut dyn Iterator<Item = (Delivery, &[u8])>) {
+        let group = self.group(p);
+        if self.is_live() && self.replicas[group.index()].inbox.is_empty() {
+            let next = |(delivery, payload)| command(group, delivery, payload);
+            self.app.look_ahead(group, &mut deliveries.map(next));
+        }
+    }
+
     /// Shows the application a message whose place in the order is not decided, if its state is in force.
     pub fn early(&mut self, msg: MsgId, payload: &[u8]) {
         if self.is_live() {

@@ -233,6 +233,11 @@ impl<M: Hosted> Application for ServiceNode<M> {
         self.executor.employ(self.workers, wake)
     }
 
+    fn look_ahead(&mut self, group: Gid, commands: &mut dyn Iterator<Item = DeliveredCommand<'_>>) {
+        let mut commands = commands.map(|command| (command.msg, command.dst, command.payload));
+        self.executor.look_ahead(group, &mut commands);
+    }
+
     fn deliver(&mut self, command: DeliveredCommand<'_>, answer: TellAnswer<'_>) -> bool {
         let DeliveredCommand { group, position, msg, dst, payload } = command;
         let taken = self.executor.deliver(group, position, msg, dst, payload, &mut |a| {

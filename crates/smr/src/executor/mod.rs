@@ -61,6 +61,7 @@ mod digests;
 #[cfg(feature = "inspection")]
 pub mod inspection;
 mod local_read;
+mod look_ahead;
 mod mutant;
 mod observer;
 mod parts;

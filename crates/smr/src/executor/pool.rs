@@ -750,7 +750,11 @@ impl<'a, M: ShardedMachine> Worker<'a, M> {
         let AdmittedCommand { id, dst, judged, progress, sweep, ref payload, .. } = *job;
         let PoolShared { machine, limits, witness, awaits, .. } = self.shared;
         let witness = witness.as_deref();
-        let envelope = Envelope::decode(payload).map(|(envelope, _)| envelope);
+        let command = Envelope::decode(payload);
+        if let ([side], Some((_, body))) = (&*sides, command) {
+            machine.look_ahead(&side.part, &mut std::iter::once(body));
+        }
+        let envelope = command.map(|(envelope, _)| envelope);
         let is_awaited = envelope.is_none_or(|envelope| is_awaited(awaits.get(), &envelope, id));
         let turn = Turn { id, dst, places, judged, progress, sweep, payload, is_awaited, witness };
         let result = match envelope.is_some_and(|e| is_point(&e)) {
