@@ -164,8 +164,8 @@ impl ClusterReadiness<'_> {
         let missing = self.missing();
         for MissingNode { name, why } in &missing {
             tracing::warn!(
-                "the cluster serves without {name}, and may do without few others until {name} is there, \
-                 which is waited for ({why})"
+                "the cluster serves without {name}, and waits for it ({why}): until then fewer other nodes may \
+                 fail"
             );
         }
         let names = missing.into_iter().map(|node| node.name).collect();
