@@ -77,6 +77,29 @@ fn each_job_is_taken_once_by_clients_that_wait_at_several_nodes_one_of_which_is_
     assert!(pushed.len() > JOBS / 2, "{} were put there", pushed.len());
 }
 
+/// No replica is in the process of that port: a client there looks for its keys each second.
+#[test]
+fn a_client_that_waits_at_the_port_of_the_cluster_is_served_after_a_push_at_a_node() {
+    let _limit = amcast_test_policy::time_limit();
+    let up = UpCluster::start(&["--protocol", "multi-ring", "--shards", "2"]);
+    let mut c = Connection::open(&up.node_gateways()[1]).expect("the node serves");
+    let mut waiting = up.connect();
+    for (n, keys) in [["a", "b"], ["a", "a"], ["b", "b"]].iter().enumerate() {
+        let words: [&[u8]; 4] = [b"BLPOP", keys[0].as_bytes(), keys[1].as_bytes(), b"20"];
+        thread::scope(|scope| {
+            let answer = scope.spawn(|| waiting.call(&words).expect("an answer"));
+            // It has looked for them in vain once.
+            thread::sleep(Duration::from_millis(1_200));
+            let begun = Instant::now();
+            call(&mut c, &["RPUSH", keys[1], &n.to_string()]);
+            let answer = answer.join().expect("it waits");
+            let Answer::Array(parts) = answer else { panic!("{answer}") };
+            assert_eq!(parts[1].to_string(), n.to_string());
+            assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+        });
+    }
+}
+
 #[test]
 fn a_client_that_waits_at_one_node_is_served_soon_after_a_push_at_another() {
     let _limit = amcast_test_policy::time_limit();

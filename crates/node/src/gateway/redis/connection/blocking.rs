@@ -1,7 +1,8 @@
 //! Commands that wait for elements of keys: `BLPOP`, and those like it.
 //!
 //! The command that does not wait is ordered in place of such a command ([`blocking`]). While its answer is that there is nothing, the
-//! client waits: no command behind it is taken, and it is ordered again, as a new request, when one of its keys may have changed. Each
+//! client waits: no command behind it is taken, and it is ordered again, as a new request, when one of its keys may have changed, or
+//! exists after a while, which a read tells. Each
 //! of these requests has its outcome as any other has: the client learns whether it took an element, or that nobody knows.
 
 use super::{AfterAnswer, AnswerSlot, RedisConnection};
@@ -16,6 +17,7 @@ use amcast_kv::registry;
 use amcast_kv::reply::{RedisError, Reply};
 use amcast_kv::resp::reply;
 use std::future::Future;
+use std::iter;
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,8 +25,8 @@ use std::task::Context;
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// How often the command of a client that waits is ordered again though nothing said that its keys have changed, where replicas of
-/// this process tell of all changes: it finds out that its shards do not answer.
+/// How often a client that waits has its keys looked for though nothing said that they have changed, where replicas of this process
+/// tell of all changes: it finds out that its shards do not answer.
 const RETRY: Duration = Duration::from_secs(10);
 
 /// The same where no replica does: other gateways may have changed its keys.
@@ -38,6 +40,10 @@ pub(super) struct BlockingCall {
     form: &'static BlockingForm,
     /// The command that does not wait, encoded.
     args: Vec<u8>,
+    /// A read that tells how many of its keys exist, encoded.
+    look: Vec<u8>,
+    /// Whether that read is under way in its place: without a reason to think that there is something nothing is ordered.
+    looks: bool,
     /// How many keys it waits for.
     keys: usize,
     /// The hash of its first key.
@@ -53,11 +59,19 @@ pub(super) struct BlockingCall {
 impl BlockingCall {
     /// Bytes that it holds.
     pub(super) fn bytes(&self) -> usize {
-        self.args.capacity() + self.keys * KEY_BYTES
+        self.args.capacity() + self.look.capacity() + self.keys * KEY_BYTES
+    }
+
+    /// Whether what is under way only looks for its keys.
+    pub(super) const fn looks(&self) -> bool {
+        self.looks
     }
 
     /// Whether the answer leaves its client waiting.
     fn goes_on(&self, answer: &[u8]) -> bool {
+        if self.looks {
+            return answer.starts_with(b":");
+        }
         let is_other = self.found_nothing && self.form.waits_on_wrong_type(self.keys);
         blocking::is_nothing(answer) || is_other && blocking::is_wrong_type(answer)
     }
@@ -87,8 +101,10 @@ pub(super) struct BlockedState {
     /// Whether a command of it waits among the answers, and is not under way.
     waits: bool,
     timer: Option<Pin<Box<Sleep>>>,
-    /// When the command is ordered again in any case.
+    /// When its keys are looked for in any case.
     retry_at: Option<Instant>,
+    /// Whether the command is ordered again at once.
+    is_due: bool,
 }
 
 impl<B: Backend> RedisConnection<B> {
@@ -107,12 +123,16 @@ impl<B: Backend> RedisConnection<B> {
             }
         };
         let args: Vec<&[u8]> = command.args.iter().map(|arg| &**arg).collect();
-        let mut encoded = Vec::new();
+        let (mut encoded, mut look) = (Vec::new(), Vec::new());
         encode_args(&args, &mut encoded);
+        let exists: Vec<&[u8]> = iter::once(&b"exists"[..]).chain(command.keys.clone()).collect();
+        encode_args(&exists, &mut look);
         let hashes = command.keys.iter().map(|key| awaited_hash(key)).collect();
         let blocking = BlockingCall {
             form,
             args: encoded,
+            look,
+            looks: false,
             keys: command.keys.len(),
             first: command.keys.first().map_or(0, |key| awaited_hash(key)),
             // Before it is ordered: what changes from then on is not missed.
@@ -161,7 +181,11 @@ impl<B: Backend> RedisConnection<B> {
         if outcome != Outcome::Executed || !blocking.goes_on(answer) {
             return false;
         }
-        blocking.wait.note_nothing();
+        // Some key exists: perhaps it has elements.
+        let is_due = mem::take(&mut blocking.looks) && answer != b":0\r\n";
+        if !is_due {
+            blocking.wait.note_nothing();
+        }
         if !mem::replace(&mut blocking.found_nothing, true) {
             self.client.info.block.set(true);
         }
@@ -177,6 +201,7 @@ impl<B: Backend> RedisConnection<B> {
                 false => RETRY_DEAF,
             };
             self.blocked.retry_at = Some(Instant::now() + retry);
+            self.blocked.is_due = is_due;
         }
         true
     }
@@ -192,14 +217,22 @@ impl<B: Backend> RedisConnection<B> {
             return self.end_blocked(at, &answer, (resp, silent), call);
         }
         let retry_at = self.blocked.retry_at.unwrap_or(now);
-        let is_due = blocking.wait.is_woken() || retry_at <= now;
+        let takes = blocking.wait.is_woken() || self.blocked.is_due;
+        let is_due = takes || retry_at <= now;
         // A client that has left takes nothing: its connection ends when it is looked at next.
         if is_due && !self.wire.is_hung_up() {
-            blocking.wait.listen();
-            let (args, then) = (blocking.args.clone(), AfterAnswer::Blocking(blocking));
+            blocking.looks = !takes;
+            let args = match takes {
+                true => blocking.args.clone(),
+                false => blocking.look.clone(),
+            };
+            if takes {
+                blocking.wait.listen();
+            }
+            let then = AfterAnswer::Blocking(blocking);
             self.answers.slots[at] = AnswerSlot::Refused { args, then, resp, silent, call };
             self.refused.count += 1;
-            (self.blocked.waits, self.blocked.timer) = (false, None);
+            self.blocked = BlockedState::default();
             return;
         }
         let until = blocking.until.map_or(retry_at, |until| until.min(retry_at));

@@ -244,7 +244,8 @@ impl<B: Backend> RedisConnection<B> {
         encode_args(args, &mut self.next.body);
         let large = self.is_large(&self.next.body);
         let read_only = !command.writes() && !large;
-        let shown = matches!(then, AfterAnswer::Show);
+        let looks = matches!(&then, AfterAnswer::Blocking(blocking) if blocking.looks());
+        let shown = looks || matches!(then, AfterAnswer::Show);
         let sequential = self.client.level == ReadConsistency::Sequential;
         let here = read_only && shown && sequential;
         let can = dst.len() == 1 && self.shared.backend.reads_apart();
