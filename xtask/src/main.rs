@@ -5,11 +5,11 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use xtask::{advisories, no_os, source, steps, torture};
+use xtask::{advisories, no_os, rdma, source, steps, torture};
 
 const HELP: &str = "\
 cargo xtask check             all that CI checks: what `lint` does, then all tests
-cargo xtask lint              format, tidy, papers, commits, lints, docs, licences, no-os
+cargo xtask lint              format, tidy, papers, commits, lints, docs, licences, no-os, rdma
 cargo xtask fmt               all code written as rustfmt does, also what `cargo fmt` does not find
 cargo xtask tidy              the rules of style and structure (also a test)
 cargo xtask papers            each step of each algorithm: code, test, or reason to deviate (also a test)
@@ -17,6 +17,7 @@ cargo xtask commits           subjects of the last commits: `component: verb ..`
 cargo xtask licences          licences of all dependencies, and what `advisories` does
 cargo xtask advisories        known vulnerabilities of all dependencies, if a database is at hand
 cargo xtask no-os             the pure crates build where there is no operating system
+cargo xtask rdma              lints and tests of the feature `rdma`, where libfabric is installed
 cargo xtask sim SECONDS       random simulations of every protocol for that long, a seed after another
 cargo xtask replay PROTOCOL SEED [--faults all ..]    one simulation again, as `amcast sim` runs it
 cargo xtask torture MINUTES   real clusters under load, their nodes killed, for that long, judged afterwards
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         ["licences"] => steps::licences(),
         ["advisories"] => advisories::check().map(|says| println!("{says}")),
         ["no-os"] => no_os::check(),
+        ["rdma"] => rdma::check(),
         ["sim", seconds] => match seconds.trim_end_matches('s').parse() {
             Ok(seconds) => simulate(Duration::from_secs(seconds)),
             Err(_) => return misuse(&format!("`{seconds}` is no number of seconds")),

@@ -1,11 +1,11 @@
 //! The steps of `cargo xtask check`, in order: cheap and telling ones first, tests last.
 
-use crate::{advisories, commits, licences, no_os, papers, source, source::SourceTree, tidy};
+use crate::{advisories, commits, licences, no_os, papers, rdma, source, source::SourceTree, tidy};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// One step that runs no test.
+/// One step before the workspace's tests.
 struct CheckStep {
     name: &'static str,
     run: fn() -> Result<(), String>,
@@ -30,6 +30,7 @@ const STEPS: &[CheckStep] = &[
     },
     CheckStep { name: "licences", run: licences },
     CheckStep { name: "no-os", run: no_os::check },
+    CheckStep { name: "rdma", run: rdma::check },
 ];
 
 /// All that is checked, the tests last: their closing lines are the last ones printed.
@@ -43,7 +44,7 @@ pub fn check() -> Result<(), String> {
     cargo(&["test", "--workspace"], &[(amcast_test_policy::SKIPS, &skips)])
 }
 
-/// All that is checked without running a test. Stops at the first step that fails.
+/// All that is checked before the workspace's tests. Stops at the first step that fails.
 ///
 /// # Errors
 /// Which step failed, and why.
