@@ -4,7 +4,7 @@
 //! The paper's processes say how much they require; here a member measures it. All rates are in kilobytes a second, of
 //! 1000 bytes.
 
-use crate::layers::paced::PacedBatches;
+use crate::layers::paced::{BYTE_NS, PacedBatches};
 use amcast_core::{Span, Time};
 
 /// How much more than was measured is required, as a fraction: the next interval may bring some more. All that is
@@ -24,9 +24,6 @@ const LONGEST: u64 = 8;
 /// After so many intervals in a row in which no batch left, none waited and none was on the way, the sender has stopped: no
 /// interval becomes longer then, and all that it requires is given back.
 const IDLE_MOST: u32 = 2;
-
-/// Nanoseconds in which a kilobyte a second is a byte.
-const BYTE_NS: u64 = 1_000_000;
 
 /// A change of the required bandwidth, in kilobytes a second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -158,8 +158,11 @@ const SPARE_PART: u64 = 3;
 /// They take as much of a link as if it had one part in so many to spare, however loaded it is.
 pub(crate) const LEAST_SPARE: u64 = 200;
 
+/// Bytes that may wait in front of a port of the network, about: less than what fits there.
+pub(crate) const QUEUE_BYTES: u64 = 224 << 10;
+
 /// Nanoseconds in which a kilobyte a second is a byte.
-const BYTE_NS: u64 = 1_000_000;
+pub(crate) const BYTE_NS: u64 = 1_000_000;
 
 /// How long the load of a link of this rate is measured, at least.
 fn measured_on(link: u64) -> Span {

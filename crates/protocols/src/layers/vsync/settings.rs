@@ -1,6 +1,7 @@
 //! How the layer runs.
 
 use super::casts::SendWindow;
+use crate::layers::paced::{BYTE_NS, QUEUE_BYTES};
 use amcast_core::messages::Lane;
 use amcast_core::{Pid, Span};
 
@@ -48,7 +49,8 @@ pub struct VsyncSettings {
     pub told_who_failed: bool,
     /// The processes that a change of views needs.
     pub quorum: ViewQuorum,
-    /// After how long without an answer a message is sent again, to begin with.
+    /// After how long without an answer a message is sent again, to begin with; see [`VsyncSettings::first_repeat`] for slow
+    /// links.
     pub retry: Span,
     /// How long an acknowledgement that nobody waits for may be held back.
     pub ack: Span,
@@ -73,6 +75,14 @@ pub struct VsyncSettings {
 }
 
 impl VsyncSettings {
+    /// After how long without an answer casts and messages are sent again, to begin with. On a slow link, where its rate is
+    /// given, that is longer than is configured: for as long as a link takes for the queue in front of a port, what has no
+    /// answer is rather slow than lost, and repetitions would make the queue longer, until all of the link is theirs.
+    pub(super) fn first_repeat(&self) -> Span {
+        let queue = |link: u64| Span(QUEUE_BYTES * BYTE_NS / link.max(1));
+        self.retry.max(self.link.map_or(Span::ZERO, queue))
+    }
+
     pub(super) const fn window(&self) -> SendWindow {
         SendWindow { casts: self.window, bytes: self.window_bytes }
     }

@@ -125,7 +125,7 @@ impl CastTransport {
             queue: VecDeque::new(),
             budget: RoundBudget::default(),
             assemblies: alloc::vec![CastAssembly::default(); n],
-            channels: alloc::vec![PeerChannel::new(settings.retry); n],
+            channels: alloc::vec![PeerChannel::new(settings.first_repeat()); n],
             ring: RingArrivals::default(),
             acks: Acknowledgements::new(settings),
             questions: alloc::vec![CastQuestion::NONE; n],
@@ -335,7 +335,7 @@ impl CastTransport {
     pub(crate) fn begin_view(&mut self, view: u64, settings: &VsyncSettings) {
         let n = settings.processes;
         self.log = CastLog::new(view, n, settings.window());
-        self.channels = alloc::vec![PeerChannel::new(settings.retry); n];
+        self.channels = alloc::vec![PeerChannel::new(settings.first_repeat()); n];
         self.end_view();
     }
 

@@ -6,7 +6,7 @@ use super::*;
 fn gathering_settings(p: u32) -> VsyncSettings {
     VsyncSettings {
         dissemination: Dissemination::Group,
-        link: Some(10_000),
+        link: Some(125_000),
         heartbeat: Span::millis(200),
         suspect: Span::secs(2),
         window: 64,
@@ -102,6 +102,14 @@ fn a_late_answer_of_the_collector_is_acknowledged_to_the_only_sender_too() {
     answer(Some(2), &to_collector);
     answer(Some(1), &to_collector);
     answer(Some(1), &to_both);
+}
+
+#[test]
+fn what_may_wait_in_front_of_a_slow_link_is_not_repeated_meanwhile() {
+    let of = |link| VsyncSettings { link, retry: Span::millis(5), ..settings(0) }.first_repeat();
+    // Kilobytes a second.
+    assert_eq!([None, Some(117_750), Some(46_000)].map(of), [Span::millis(5); 3]);
+    assert_eq!(of(Some(6_250)), Span::nanos(36_700_160));
 }
 
 #[test]
