@@ -15,6 +15,7 @@
 //! A member that sends alone receives no casts of others, so that nothing tells of a queue. Then the deliveries of its
 //! own casts tell that nothing is lost, and it takes back as it does without a queue.
 
+use crate::layers::paced::BYTE_NS;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use amcast_core::{Span, Time};
@@ -43,9 +44,6 @@ const LONGEST: u64 = 8;
 
 /// For how long the smallest delay counts, at least; and for twice as long, at most. Clocks drift meanwhile.
 const REMEMBERED: Span = Span::secs(2);
-
-/// Nanoseconds in which a kilobyte a second is a byte.
-const BYTE_NS: u64 = 1_000_000;
 
 /// How a member judges its links.
 #[derive(Clone, Copy, Debug)]
@@ -201,6 +199,13 @@ impl LinkCapacity {
         self.own_delivered = false;
         self.announced = self.rate;
         (self.rate < self.set.link).then_some(self.rate)
+    }
+
+    /// Bytes of all members that may wait in front of a port, and are not taken for a queue of others' traffic.
+    pub(super) fn burst_bytes(&self) -> u64 {
+        let CapacitySettings { link, queue, .. } = self.set;
+        let allowed = queue.map_or(0, |queue| queue.0 * link / BYTE_NS);
+        allowed + self.largest * self.senders.len() as u64
     }
 
     /// When [`LinkCapacity::measure`] is due; never while nothing arrives and nothing is to be taken back.

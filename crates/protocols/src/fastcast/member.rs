@@ -10,7 +10,7 @@ use crate::layers::batch::Batch;
 use crate::layers::delivery::BatchDelivery;
 use crate::layers::join_state::JoinState;
 use crate::layers::outgoing::{BatchLimits, OutgoingBatches};
-use crate::layers::paced::{LinkLoad, PacedSends};
+use crate::layers::paced::{LinkLoad, PacedSends, QUEUE_BYTES};
 use crate::mutant::Mutants;
 use alloc::vec::Vec;
 use amcast_core::codec::{ByteReader, Codec};
@@ -90,6 +90,8 @@ pub(super) struct FastCastMember {
     load: LinkLoad,
     delivery: BatchDelivery,
     bandwidth: BandwidthAllocation,
+    /// The bandwidth that it may use beside its share, in kilobytes a second.
+    spare: u64,
     pace: BatchPace,
     /// The rate that the links carry, as far as this member sees it.
     capacity: LinkCapacity,
@@ -114,6 +116,7 @@ impl FastCastMember {
                 mutants::of_deliveries(set.mutants),
             ),
             bandwidth: BandwidthAllocation::new(0, 1, set.link),
+            spare: 0,
             pace: BatchPace::new(set.demand, set.link),
             capacity: LinkCapacity::new(set.capacity, set.processes),
             set,
@@ -182,7 +185,7 @@ impl FastCastMember {
     }
 
     /// Sends own batches, as many as may leave now. Without contention a batch of any size leaves at once. While an own
-    /// batch is on the way only full ones follow it, within the share of the bandwidth. None leaves while the carrier has no room
+    /// batch is on the way only full ones follow it, within the share of the bandwidth or as a [burst](Self::may_burst). None leaves while the carrier has no room
     /// for it: messages that come meanwhile fill batches.
     /// Says whether any left.
     fn send(&mut self, out: &mut FastCastOutbox) -> bool {
@@ -190,7 +193,11 @@ impl FastCastMember {
         while !self.blocked && self.has_room && self.own.unsent() > 0 {
             let idle = self.own.sent() == 0;
             let room = self.own.sent_bytes() < self.set.flight_bytes;
-            let may = idle || room && self.own.next_is_sealed() && self.pace.may_send(self.now);
+            // The pace is asked first: that a batch had to wait for its share shows a need.
+            let may = idle
+                || room
+                    && self.own.next_is_sealed()
+                    && (self.pace.may_send(self.now) || self.may_burst());
             if !may {
                 break;
             }
@@ -201,6 +208,19 @@ impl FastCastMember {
             self.cast(FastCastMessage::Data { sent: self.now.0, batch }, out);
         }
         left
+    }
+
+    /// Whether a full batch may leave before its share pays for it: while the shares of all leave something of the link, and no
+    /// traffic of others takes any, each member may have an equal part of [`LinkCapacity::burst_bytes`] on the way, and one batch
+    /// more if all of them fit into the queue in front of a port. So it uses at once what the others leave at the moment, and
+    /// deliveries hold it back as soon as they leave nothing.
+    fn may_burst(&self) -> bool {
+        let others = self.view.members.len().saturating_sub(1).max(1) as u64;
+        let sent = self.own.sent_bytes() as u64;
+        self.spare > 0
+            && self.bandwidth.link() == self.set.link
+            && sent < self.capacity.burst_bytes() / others
+            && sent + self.own.next_bytes() as u64 <= QUEUE_BYTES / others
     }
 
     /// The bytes that a batch takes of a link: its entries, and the heads of the packets in which it travels.
@@ -380,7 +400,8 @@ impl FastCastMember {
 
     /// Batches leave at the share of this member, and at what it may use beside it.
     fn set_pace(&mut self) {
-        self.pace.set_rate(self.now, self.bandwidth.current() + self.bandwidth.spare());
+        self.spare = self.bandwidth.spare();
+        self.pace.set_rate(self.now, self.bandwidth.current() + self.spare);
     }
 
     fn deliver_batch(&mut self, from: Pid, batch: &Batch, out: &mut FastCastOutbox) {

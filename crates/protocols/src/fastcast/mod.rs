@@ -63,11 +63,15 @@
 //!
 //! ## Bandwidth
 //! Further full batches leave at the rate that `bandwidth.rs` allocates (figure 4), and at an equal part of what nobody
-//! requires. A member measures what it needs
-//! (`pace.rs`): when full batches had to wait, it requires as much bandwidth as what left and what still waits, and a
-//! sixteenth more; when it requires a quarter more than it uses, it gives the rest back. It measures over longer times in large
-//! groups, and where few batches leave. `Incr` and `Decr` are casts that take numbers like any other. They
-//! wait for no share themselves, and a batch may always leave when none of its sender is on the way: a member without
+//! requires. While there is such a part, a few more may be on the way, beyond that rate: messages come at random, and what one
+//! member leaves of the link at a moment another one uses. Deliveries hold these bursts back. All of them together
+//! are about as large as the queue that is not yet taken for one of others' traffic, and where the shares are the whole link there
+//! are none.
+//!
+//! A member measures what it needs (`pace.rs`): when full batches had to wait, it requires as much bandwidth as what left and
+//! what still waits, and a sixteenth more; when it requires a quarter more than it uses, it gives the rest back. It measures
+//! over longer times in large groups, and where few batches leave. `Incr` and `Decr` are casts that take numbers like any
+//! other. They wait for no share themselves, and a batch may always leave when none of its sender is on the way: a member without
 //! any bandwidth is slow, and never stuck. Requirements end with a view. In the next one each member requires anew what
 //! it had, and what it was about to have: a change of views in the middle of an increase leaves nothing behind.
 //!
@@ -91,7 +95,8 @@
 //! Acknowledgements are gathered where the paper has all send them to all.
 //! Figure 3 delivers messages without numbers by their hash; here by seniority and in the order of the sender. Messages
 //! are named by sender and place, not by hash. Many numbers leave in one message. The paper's processes know what
-//! bandwidth they require; here it is measured. Their links carry the same at any time, and background traffic is future work
+//! bandwidth they require; here it is measured. They never exceed their shares; here bursts do while something of the link is
+//! left. Their links carry the same at any time, and background traffic is future work
 //! of the paper [FastCast 5]. `N - 1` acknowledgements of an increase include none where a member is
 //! alone.
 //!
@@ -113,7 +118,7 @@ use crate::layers::group_entry::{
     ACK_US, BATCH_BYTES, CastLimits, GroupTransport, PACKET_BYTES, check_group, flight_bytes,
     group_params, group_process, layer_settings, show_packet,
 };
-use crate::layers::paced::LEAST_SPARE;
+use crate::layers::paced::{BYTE_NS, LEAST_SPARE};
 use crate::layers::vsync::{ACKS_IN_A_RETRY, VsyncSettings};
 use crate::mutant::Mutants;
 use alloc::string::String;
@@ -145,9 +150,6 @@ const RESERVE: u64 = LEAST_SPARE;
 
 /// Numbers that leave by themselves take one part in so many of a link at most, however soon their messages are repeated.
 const NUMBERS_MOST: u64 = 50;
-
-/// Nanoseconds in which a kilobyte a second is a byte.
-const BYTE_NS: u64 = 1_000_000;
 
 /// Members of a group in which demand is measured as often as is configured, at most.
 const SMALL_GROUP: u64 = 8;

@@ -43,11 +43,17 @@ fn view(id: u64, pids: &[u32]) -> View {
     View::new(id, pids.iter().map(|&p| GroupMember { pid: Pid(p), life: 0 }).collect())
 }
 
-/// Links of 8 Mb/s, a byte in a microsecond; batches of 100 bytes; demand over a millisecond. Nothing is repeated soon, so that
-/// numbers take little of a link.
+/// Links of 8 Mb/s, a byte in a microsecond; batches of 100 bytes; demand over a millisecond; no queue is noticed, and no bursts
+/// beside one batch. Nothing is repeated
+/// soon, so that numbers take little of a link.
 fn played_settings(me: u32) -> FastCastSettings {
-    let set =
-        [("link_mbps", "8"), ("batch_bytes", "100"), ("demand_us", "1000"), ("retry_us", "200000")];
+    let set = [
+        ("link_mbps", "8"),
+        ("batch_bytes", "100"),
+        ("demand_us", "1000"),
+        ("retry_us", "200000"),
+        ("queue_us", "0"),
+    ];
     let set = set.map(|(name, value)| (name.to_string(), value.to_string())).into();
     let raw = RawConfig { groups: 1, clients: 0, set, ..RawConfig::default() };
     settings(Pid(me), &raw.check(ABOUT.params).expect("a sound configuration"))
@@ -55,14 +61,22 @@ fn played_settings(me: u32) -> FastCastSettings {
 
 impl PlayedMember {
     fn new(me: u32) -> Self {
-        let mut played = Self { member: FastCastMember::new(played_settings(me)), now: Time::ZERO };
+        Self::with(played_settings(me))
+    }
+
+    fn with(set: FastCastSettings) -> Self {
+        let mut played = Self { member: FastCastMember::new(set), now: Time::ZERO };
         assert_eq!(played.medium(GroupcastInput::View(&view(0, &[0, 1, 2]))), []);
         played
     }
 
     /// A member that has nothing to spare: another one requires the link, by the first number of the view.
     fn crowded(me: u32) -> Self {
-        let mut played = Self::new(me);
+        Self::new(me).crowd()
+    }
+
+    fn crowd(self) -> Self {
+        let mut played = self;
         played.hear(0, numbers(0, &[2]));
         let ack = [To(2, FastCastMessage::Ack)];
         assert_eq!(played.hear(2, FastCastMessage::Increase { amount: 995 }), ack);
@@ -218,6 +232,29 @@ fn a_sender_whose_batches_wait_gets_bandwidth_uses_it_and_gives_it_back() {
     let less = [Cast(FastCastMessage::Decrease { amount: 995 })];
     assert_eq!(p.run(at_us(20_000)), less, "it has stopped");
     assert_eq!(p.member.deadline(), None, "nothing happens any more");
+}
+
+#[test]
+fn a_burst_leaves_while_something_of_the_link_is_left_and_deliveries_hold_it_back() {
+    let bursts = || {
+        let set = played_settings(1);
+        PlayedMember::with(FastCastSettings {
+            capacity: CapacitySettings { queue: Some(Span::millis(2)), ..set.capacity },
+            flight_bytes: 2_000,
+            ..set
+        })
+    };
+    let left = |did: &[PlayedAction]| did.iter().filter(|did| matches!(did, Cast(_))).count();
+    let mut of_share = PlayedMember::new(1);
+    let paid = left(&of_share.submit(1..=20, 100));
+    let mut free = bursts();
+    let burst = left(&free.submit(1..=20, 100));
+    assert!(paid < burst && (9..=10).contains(&burst), "{paid}, {burst}: a half of 2,000 bytes");
+    assert_eq!(left(&free.run(at_us(300))), 0, "more of them wait for the share");
+    free.hear(0, numbers(0, &[1]));
+    assert_eq!(left(&free.hear(1, data([1], 100))), 1, "a delivery makes room for the next one");
+    let mut crowded = bursts().crowd();
+    assert_eq!(left(&crowded.submit(1..=20, 100)), 1, "another member requires the whole link");
 }
 
 #[test]

@@ -93,6 +93,11 @@ impl OutgoingBatches {
         self.sent < self.sealed.len()
     }
 
+    /// Bytes of the payloads of the next batch to send, if it takes no more messages; else 0.
+    pub(crate) fn next_bytes(&self) -> usize {
+        self.sealed.get(self.sent).map_or(0, Batch::payload_bytes)
+    }
+
     /// Bytes of the payloads that are sent in this view, and not delivered yet.
     pub(crate) fn sent_bytes(&self) -> usize {
         self.sealed.iter().take(self.sent).map(Batch::payload_bytes).sum()
