@@ -1,5 +1,8 @@
 //! Decides the properties that ordering protocols and services promise, on recorded histories.
 //!
+//! The three types to know are [`History`] (the events), [`PropertyVerdict`] (the decision on a property) and [`Counterexample`] (the
+//! events that break it).
+//!
 //! Read a history line by line ([`History::push_line`]) or event by event
 //! ([`History::push_event`]), name the properties ([`expand`]), and [`check`]. A property that does
 //! not hold comes with a [`Counterexample`]: a sentence, and the few events that show it, with their

@@ -1,6 +1,9 @@
 //! The words every part of amcast shares: ids, time, randomness, codec, limits, traces,
 //! configuration, and the step machine with its media.
 //!
+//! The three types to know are [`Protocol`] (a step machine), [`Entry`] (the declarations of a protocol) and
+//! [`ProtocolEvent`] (a report on which its driver must act).
+//!
 //! Nothing here touches a socket, a file, a clock, a thread or an operating system; the crate has
 //! no dependency and no `unsafe`. Read [`step`] first, then [`events`], then the medium you care about:
 //! [`mod@messages`] or [`memory`], or [`groupcast`] on top of messages.

@@ -1,6 +1,9 @@
 //! The medium `Memory`: regions in files that all processes of one machine map, and between machines an agent
 //! of each node that stores for the others.
 //!
+//! The three types to know are [`MappedCarrier`] (the medium for a loop), [`Directory`] (the files of a cluster) and [`Doorbell`] (how a
+//! sleeping process is woken).
+//!
 //! Read [`MappedCarrier`] for how a loop uses it, [`Directory`] for how processes find each other,
 //! and then the two arguments on which everything rests: `guard.rs` (revocation) and `doorbell.rs`
 //! (sleeping and waking). The laws that are kept are those of [`amcast_core::memory`].

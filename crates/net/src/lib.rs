@@ -1,5 +1,8 @@
 //! The medium `Messages` over real networks: frames on TCP connections and in UDP datagrams.
 //!
+//! The three types to know are [`Carrier`] (the medium for a loop), [`NetOptions`] (how it behaves) and [`NetDiagnostic`] (what it
+//! reports of its links).
+//!
 //! Read [`Carrier`] for how a loop uses it. The laws that are kept are those of
 //! [`mod@amcast_core::messages`].
 //!

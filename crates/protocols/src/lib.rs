@@ -1,6 +1,9 @@
 //! The protocols: each orders messages over groups of processes, as a step machine that sees no
 //! socket, file, clock, thread or random source.
 //!
+//! The three types to know are [`Entry`](amcast_core::Entry) (the declarations of a protocol), [`Protocol`](amcast_core::step::Protocol)
+//! (one process of it) and [`MutantInfo`](mutant::MutantInfo) (a protocol that is broken on purpose).
+//!
 //! [`catalog`] lists them all and is where a driver starts. A protocol is one folder and one line
 //! there, which also declares its module; the module's doc says what it orders and promises, what it assumes, and where it departs
 //! from its paper. [`layers`] holds the parts that protocols share. [`mutant`] declares protocols

@@ -1,6 +1,9 @@
 //! The deterministic simulator: any protocol of the catalog on simulated networks, memories, disks
 //! and oracles, with faults, and the same run again from the same seed.
 //!
+//! The three types to know are [`RunSettings`] (what a run may have), [`RunReport`] (what became of it) and [`Chooser`] (the source
+//! of all chance).
+//!
 //! Read [`run`](mod@run) first: [`run()`] takes an entry, a configuration, [`RunSettings`] and a
 //! seed, hands every [`Event`](amcast_core::trace::TraceEvent) to a sink, and gives a [`RunReport`]. The
 //! simulator judges no property of ordering; the receiver of the events does. It stops by

@@ -1,6 +1,8 @@
 //! The write-ahead log (WAL) of a process on disk, and its application's checkpoints: records that it wrote before it
 //! answered are there after a crash.
 //!
+//! The three types to know are [`Wal`], [`CheckpointDir`] and [`StorageError`].
+//!
 //! Read [`Wal`] for how a loop uses it, then `record_scan.rs` for the argument why a start finds the written
 //! records, and `segment_set.rs` for the order in which things are made durable. `docs/storage.md` draws the
 //! files byte by byte and states the guarantees, and their preconditions.
