@@ -267,7 +267,7 @@ impl Partitions {
     }
 
     /// The partitions of `shard`, for people.
-    pub fn told(&self, shard: Gid) -> String {
+    pub fn describe(&self, shard: Gid) -> String {
         let mut text = String::new();
         for Partition { start, end, owner } in self.iter() {
             if !owner.shards().contains(shard) {
@@ -531,8 +531,11 @@ mod tests {
         assert_eq!((range("h", "z"), range("h", "")), (vec![1, 2], vec![1, 2]));
         assert_eq!(range("", ""), [0, 1, 2], "the spare shard holds nothing");
         assert_eq!(range("z", "a"), [2], "one that is nowhere goes somewhere");
-        assert_eq!(map.told(Gid(1)), "\"g\" to \"p\"");
-        assert_eq!((map.told(Gid(2)), map.told(Gid(3))), ("\"p\" to ..".into(), "spare".into()));
+        assert_eq!(map.describe(Gid(1)), "\"g\" to \"p\"");
+        assert_eq!(
+            (map.describe(Gid(2)), map.describe(Gid(3))),
+            ("\"p\" to ..".into(), "spare".into())
+        );
     }
 
     #[test]
@@ -560,7 +563,7 @@ mod tests {
             (moving.of_key(b"j"), moving.of_key(b"k"), moving.of_key(b"p")),
             (owner(1), both, owner(2))
         );
-        assert_eq!(moving.told(Gid(3)), "\"k\" to \"p\" (moving from 1)");
+        assert_eq!(moving.describe(Gid(3)), "\"k\" to \"p\" (moving from 1)");
         assert!(moving.merge(Gid(0), Gid(1)).is_err(), "one move at a time");
         let moved = moving.moved().unwrap();
         assert_eq!((moved.epoch(), moved.of_key(b"k"), moved.moved()), (2, owner(3), None));

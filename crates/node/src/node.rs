@@ -482,7 +482,7 @@ impl<A: Application> Node<A> {
             )));
         }
         let dir = keeping.path.parent().unwrap_or(&keeping.path);
-        let why = dismissal.told((self.rank, self.host.cluster.replicas()), dir);
+        let why = dismissal.describe((self.rank, self.host.cluster.replicas()), dir);
         Err(NodeError::Disk(disk.is_refused(why)))
     }
 

@@ -52,7 +52,7 @@ impl PeerRefusals {
 impl NodeRefusal {
     /// Why the node `name` in its incarnation `own`, which keeps no data, does not work, and the remedy; `file` counts its
     /// incarnations.
-    pub(crate) fn told(&self, name: &str, own: u32, file: Option<&Path>) -> String {
+    pub(crate) fn describe(&self, name: &str, own: u32, file: Option<&Path>) -> String {
         let by: Vec<_> = self.by.iter().map(|&rank| node_name(rank)).collect();
         let verb = if by.len() == 1 { "refuses" } else { "refuse" };
         let Self { life, .. } = self;
@@ -89,7 +89,7 @@ mod tests {
         let refusal = NodeRefusal { by: vec![0, 2], life: 7 };
         assert_eq!(refusals.by_majority(3, 2), Some(refusal.clone()));
         assert_eq!(refusals.by_majority(5, 3), None);
-        let told = refusal.told("n1", 0, Some(Path::new("d/n1.life")));
+        let told = refusal.describe("n1", 0, Some(Path::new("d/n1.life")));
         let begins = "n0 and n2 refuse n1: another start of it is known, in life 7, and this one is in life 0. ";
         assert!(told.starts_with(begins), "{told}");
         assert!(told.contains("write 8 into d/n1.life and end the refused one"), "{told}");

@@ -117,7 +117,7 @@ fn is_outdated(why: ConnectionRefusal) -> bool {
 impl Dismissal {
     /// Why the node `rank` of so many, which keeps its records in the directory `dir`, cannot
     /// continue from there, and the remedy.
-    pub(crate) fn told(&self, (rank, nodes): (usize, usize), dir: &Path) -> String {
+    pub(crate) fn describe(&self, (rank, nodes): (usize, usize), dir: &Path) -> String {
         let (by, name) = (node_name(self.by), node_name(rank));
         let others = (0..nodes).filter(|other| *other != rank);
         let others: Vec<_> = others.map(|other| forget_words(None, other, rank)).collect();
@@ -347,7 +347,7 @@ impl PeerRegistry {
                 let by = node_name(pid.index());
                 let is_known = why == ConnectionRefusal::Old && self.path.is_none();
                 let known = || format!("another start of it is known, in life {life}");
-                let why_so = if is_known { known() } else { self.told(why) };
+                let why_so = if is_known { known() } else { self.refusal_reason(why) };
                 let text = format!("{by} at {address} refuses this node: {why_so}");
                 self.note(Some(pid.index()), why, &text);
                 ((Some(pid.index()), why.number(), true), text)
@@ -400,7 +400,7 @@ impl PeerRegistry {
                 begin_later_words(&name, life, &file)
             );
         }
-        let told = self.told(why);
+        let told = self.refusal_reason(why);
         let Some(rank) = rank.filter(|_| is_outdated(why)) else { return told };
         let dir = self.path.as_deref().and_then(Path::parent);
         let forget = forget_words(dir, self.rank, rank);
@@ -418,7 +418,7 @@ impl PeerRegistry {
     }
 
     /// Why a node is refused, with what this one knows of it.
-    fn told(&self, why: ConnectionRefusal) -> String {
+    fn refusal_reason(&self, why: ConnectionRefusal) -> String {
         let ConnectionRefusal::Decides(at) = why else { return why.to_string() };
         let Some((name, value)) = self.decides.get(usize::from(at)) else { return why.to_string() };
         let value: String = value.chars().take(VALUE_CHARS_MAX).collect();

@@ -260,7 +260,7 @@ impl SupervisedNodes {
                 }
                 return;
             }
-            Ok(Some(status)) => (told(status), early(status)),
+            Ok(Some(status)) => (exit_reason(status), early(status)),
             Err(e) => (format!("is lost: {e}"), EARLY),
         };
         slot.child = None;
@@ -366,7 +366,7 @@ impl NodeSlot {
 }
 
 /// How a process ended, to follow its name.
-fn told(status: ExitStatus) -> String {
+fn exit_reason(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(PANICKED), _) => format!("panicked (exit code {PANICKED})"),
         (Some(code), _) => format!("ended with exit code {code}"),
@@ -460,7 +460,7 @@ mod tests {
             let mut end_after = |lived: Duration| {
                 slot.started = Instant::now() - lived;
                 slot.recovered();
-                slot.ended(&told(status), early(status));
+                slot.ended(&exit_reason(status), early(status));
                 slot.life.given_up
             };
             let ends: Vec<bool> = (0..=EARLY_ENDS_MAX).map(|_| end_after(EARLY * 3 / 2)).collect();
@@ -538,9 +538,9 @@ mod tests {
     #[test]
     fn ends_are_told_by_signal_and_by_exit_code() {
         let _limit = amcast_test_policy::time_limit();
-        assert_eq!(told(ExitStatus::from_raw(9)), "was killed by signal 9 (SIGKILL)");
-        assert_eq!(told(ExitStatus::from_raw(6)), "was killed by signal 6 (SIGABRT)");
-        assert_eq!(told(ExitStatus::from_raw(101 << 8)), "panicked (exit code 101)");
-        assert_eq!(told(ExitStatus::from_raw(1 << 8)), "ended with exit code 1");
+        assert_eq!(exit_reason(ExitStatus::from_raw(9)), "was killed by signal 9 (SIGKILL)");
+        assert_eq!(exit_reason(ExitStatus::from_raw(6)), "was killed by signal 6 (SIGABRT)");
+        assert_eq!(exit_reason(ExitStatus::from_raw(101 << 8)), "panicked (exit code 101)");
+        assert_eq!(exit_reason(ExitStatus::from_raw(1 << 8)), "ended with exit code 1");
     }
 }

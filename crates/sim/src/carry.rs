@@ -32,7 +32,7 @@ impl SimulatedRun<'_> {
     /// Notes what a process learns by this input, for those that judge it.
     fn note_input(&mut self, p: Pid, input: &OwnedInput) {
         match input {
-            OwnedInput::Fresh(of, life) => self.carriers.ram.told(p, *of, *life),
+            OwnedInput::Fresh(of, life) => self.carriers.ram.take_notice(p, *of, *life),
             OwnedInput::Barrier(ticket) => self.set_barrier(p, *ticket),
             OwnedInput::Leave => self.procs[p.index()].contract.asked_to_leave(),
             OwnedInput::Start(_) => self.procs[p.index()].contract.started(),

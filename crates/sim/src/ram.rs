@@ -139,7 +139,7 @@ pub enum MemoryOccurrence {
         answer: OwnedOutcome,
     },
     /// This process is to learn of another's fresh start. Its writes reach the new memory only
-    /// after [`Ram::told`].
+    /// after [`Ram::take_notice`].
     Fresh {
         /// The process that is to learn of it.
         to: Pid,
@@ -414,7 +414,7 @@ impl Ram {
 
     /// A process takes notice of [`MemoryOccurrence::Fresh`]: what it posts from now on is meant for the
     /// new memory.
-    pub fn told(&mut self, to: Pid, of: Pid, life: u32) {
+    pub fn take_notice(&mut self, to: Pid, of: Pid, life: u32) {
         let path = self.path_mut(to, of);
         (path.known, path.unreached) = (life, false);
     }

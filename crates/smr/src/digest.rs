@@ -233,7 +233,7 @@ impl Digest {
     }
 
     /// For people, with the part that differs from another one by this difference.
-    pub fn told(&self, difference: Difference) -> String {
+    pub fn describe(&self, difference: Difference) -> String {
         match (difference, self.outcomes) {
             (Difference::Outcomes, Some((_, sum))) => format!("{sum:016x}"),
             _ => format!("{:016x}", self.slice),

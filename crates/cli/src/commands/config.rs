@@ -130,7 +130,7 @@ fn room(file: &ClusterFile, entry: &dyn Entry) -> Result<Option<MemoryNeed>, Con
 }
 
 /// A description of the file's cluster, for people.
-fn told(file: &ClusterFile, entry: &dyn Entry) -> Vec<String> {
+fn describe(file: &ClusterFile, entry: &dyn Entry) -> Vec<String> {
     let ClusterFile { shards, replicas, protocol, .. } = file;
     let fail = (replicas - 1) / 2;
     let plural = |n: usize, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
@@ -219,7 +219,7 @@ fn check(path: &Path) -> Result<(), Failure> {
     }
     let takes = room(&file, entry).map_err(wrong)?;
     println!("{}: good", path.display());
-    told(&file, entry).iter().for_each(|line| println!("{line}"));
+    describe(&file, entry).iter().for_each(|line| println!("{line}"));
     println!("decides: {}", fingerprint(&file, entry));
     let secrets = [file.password.as_ref().map(|_| path), file.secret.as_deref()];
     let readable = secrets.into_iter().flatten().filter_map(others_read);

@@ -167,11 +167,11 @@ pub(super) fn run(args: &LogArgs) -> Result<(), Failure> {
                     extent.next
                 );
             }
-            out.say(told(log, Some(&extent)), format_args!("{}", shown(&extent)))
+            out.say(extent_json(log, Some(&extent)), format_args!("{}", shown(&extent)))
         }
         LogAction::Delete { log } => {
             let extent = client.delete(log).map_err(about(log))?;
-            out.say(told(log, Some(&extent)), format_args!("{}", shown(&extent)))
+            out.say(extent_json(log, Some(&extent)), format_args!("{}", shown(&extent)))
         }
         LogAction::Tail { log, from, count } => tail(&mut client, log, *from, *count, &mut out),
         LogAction::Info { logs } => info(&mut client, logs, &mut out),
@@ -187,7 +187,7 @@ impl LogArgs {
             }
             let client =
                 LogSession::new(self.at.clone(), given.as_deref()).map_err(Failure::misuse)?;
-            return Ok(client.doubting(|at| wrong_port::told(at, Listener::Log)));
+            return Ok(client.doubting(|at| wrong_port::error_at(at, Listener::Log)));
         }
         let dir = cluster_dir(self.data.as_deref())?;
         let file = dir.file()?;
@@ -296,7 +296,7 @@ fn entry(position: u64, value: &[u8]) -> Value {
     }
 }
 
-fn told(log: &str, extent: Option<&Extent>) -> Value {
+fn extent_json(log: &str, extent: Option<&Extent>) -> Value {
     match extent {
         Some(Extent { first, next, bytes, incarnation }) => json!({
             "log": log, "first": first, "next": next, "bytes": bytes, "incarnation": incarnation,
@@ -404,7 +404,7 @@ fn info(client: &mut LogSession, logs: &[String], out: &mut LogPrinter<'_>) -> R
     let missing = !logs.is_empty() && all.iter().all(|(_, extent)| extent.is_none());
     if out.json {
         let documents: Vec<_> =
-            all.iter().map(|(log, extent)| told(log, extent.as_ref())).collect();
+            all.iter().map(|(log, extent)| extent_json(log, extent.as_ref())).collect();
         out.say(json!({ "logs": documents }), format_args!(""))?;
     } else {
         for (log, extent) in &all {

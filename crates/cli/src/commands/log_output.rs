@@ -131,7 +131,7 @@ pub(super) fn of_supervisor() -> LogOutput {
     let lines = lines.log_internal_errors(false).with_filter(filter("warn"));
     tracing_subscriber::registry().with(lines).init();
     std::panic::set_hook(Box::new(|info| {
-        let text = format!("amcast: the supervisor {}\n", told(info));
+        let text = format!("amcast: the supervisor {}\n", panic_reason(info));
         standard_error().put_last(text.as_bytes());
         // It may be the thread whose end is that of the process.
         log_lines::end();
@@ -181,7 +181,7 @@ pub(super) fn of_node(name: &str, log: &Path, before: Option<String>) -> LogOutp
     std::panic::set_hook(Box::new(move |info| {
         let unusable = info.payload().downcast_ref::<String>();
         let unusable = unusable.filter(|why| why.starts_with(UNUSABLE));
-        let why = unusable.cloned().unwrap_or_else(|| told(info));
+        let why = unusable.cloned().unwrap_or_else(|| panic_reason(info));
         let text = format!("amcast {name}: {why}\n");
         standard_error().put_last(text.as_bytes());
         file.put_last(text.as_bytes());
@@ -199,7 +199,7 @@ pub(super) fn of_node(name: &str, log: &Path, before: Option<String>) -> LogOutp
 }
 
 /// A panic in words, to follow the name of who panicked.
-fn told(info: &PanicHookInfo<'_>) -> String {
+fn panic_reason(info: &PanicHookInfo<'_>) -> String {
     let payload = info.payload();
     let text = payload.downcast_ref::<&str>().copied();
     let why = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));

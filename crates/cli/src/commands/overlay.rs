@@ -17,7 +17,7 @@ use change::{AskedNodes, OverlayChange, WantedTree};
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use trees_seen::{TreesSeen, told};
+use trees_seen::{TreesSeen, describe_tree};
 
 /// The parameter that has protocols change their tree.
 const DYNAMIC: &str = "dynamic_overlay";
@@ -137,7 +137,7 @@ impl RunningCluster {
             return Ok(());
         }
         match seen.in_force() {
-            Ok(tree) => println!("{}", harmless_line(&told(&tree))),
+            Ok(tree) => println!("{}", harmless_line(&describe_tree(&tree))),
             Err(why) => println!("{}", harmless_line(&why)),
         }
         Ok(())
@@ -161,9 +161,11 @@ impl RunningCluster {
         let wanted = self.parse(tree)?;
         let nodes = RunningNodes { cluster: self, begun: Instant::now() };
         match (OverlayChange { nodes: &nodes, wanted: &wanted, patience }).carry_out()? {
-            WantedTree::Already(tree) => println!("{}\nit was in force already", told(&tree)),
+            WantedTree::Already(tree) => {
+                println!("{}\nit was in force already", describe_tree(&tree))
+            }
             WantedTree::After(tree, time) => {
-                println!("{}\nin force after {} ms", told(&tree), time.as_millis());
+                println!("{}\nin force after {} ms", describe_tree(&tree), time.as_millis());
                 self.remind(&wanted);
             }
         }

@@ -42,7 +42,7 @@ pub(super) struct NodeRegistration {
     look_at: Instant,
 }
 
-fn told(place: &HostPlacement) -> String {
+fn placement_text(place: &HostPlacement) -> String {
     // A place is plain data: there is nothing that JSON cannot have.
     serde_json::to_string(place).expect("a place is text and numbers")
 }
@@ -105,7 +105,7 @@ impl NodeRegistration {
         let on_change: OnRegistryChange = Box::new(move |_| seen.store(true, Ordering::Release));
         let registry: Box<dyn CoordinationRegistry> = match &file.etcd {
             None => {
-                let entry = |(name, place)| (format!("nodes/{name}"), told(place));
+                let entry = |(name, place)| (format!("nodes/{name}"), placement_text(place));
                 Box::new(FileRegistry::new(file.nodes.iter().map(entry).collect(), on_change))
             }
             Some(etcd) => {
@@ -180,7 +180,11 @@ impl NodeRegistration {
             )));
         };
         own.replaced = own.replaced.max(replaced);
-        self.registry.publish(&format!("nodes/{name}"), Some(&told(own)), EntryLifetime::Permanent);
+        self.registry.publish(
+            &format!("nodes/{name}"),
+            Some(&placement_text(own)),
+            EntryLifetime::Permanent,
+        );
         Ok(())
     }
 
@@ -317,7 +321,7 @@ impl NodeRegistration {
             if !self.shared || *name == node_name(self.rank) {
                 self.registry.publish(
                     &format!("nodes/{name}"),
-                    Some(&told(place)),
+                    Some(&placement_text(place)),
                     EntryLifetime::Permanent,
                 );
             }

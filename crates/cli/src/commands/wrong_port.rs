@@ -70,7 +70,7 @@ impl Listener {
 }
 
 /// The error for a client of `wanted` at this address, if another service listens there.
-pub(super) fn told(at: &str, wanted: Listener) -> Option<String> {
+pub(super) fn error_at(at: &str, wanted: Listener) -> Option<String> {
     let there = listener(at).filter(|there| *there != wanted)?;
     let (asked, key) = wanted.asked();
     let instead = match beside(at, wanted, &ClusterRegistry::usual().running()) {

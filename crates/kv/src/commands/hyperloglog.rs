@@ -341,7 +341,7 @@ fn pfdebug(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result
     let is_sparse = is_sparse(bytes)?;
     match args[1].to_ascii_lowercase().as_slice() {
         b"encoding" => reply.simple(if is_sparse { "sparse" } else { "dense" }),
-        b"decode" if is_sparse => reply.simple(&sparse::told(checked(bytes)?)),
+        b"decode" if is_sparse => reply.simple(&sparse::decode_text(checked(bytes)?)),
         b"decode" => return Err(RedisError::new("ERR HLL encoding is not sparse")),
         b"todense" => {
             let changed = make_dense(c, key)?;

@@ -112,7 +112,7 @@ pub fn ranked(
     let mut all = Vec::new();
     let mut measured = |candidates: Vec<WorkloadCandidate>, all: &mut Vec<RankedCandidate>| {
         for candidate in candidates {
-            let name = told(&candidate);
+            let name = candidate_arguments(&candidate);
             tell(name.clone());
             match measure(workload, settings, candidate) {
                 Ok(one) => add(one, all),
@@ -156,7 +156,7 @@ fn forget_trees(all: &mut [RankedCandidate]) {
 }
 
 /// A candidate as the command line writes it.
-pub fn told(candidate: &WorkloadCandidate) -> String {
+pub fn candidate_arguments(candidate: &WorkloadCandidate) -> String {
     let mut words = vec![format!("--protocol {}", candidate.protocol)];
     words.extend(candidate.overlay.iter().map(|tree| format!("--overlay {tree}")));
     words.extend(candidate.set.iter().map(|(name, value)| format!("--set {name}={value}")));

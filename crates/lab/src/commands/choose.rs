@@ -238,7 +238,11 @@ fn print_ranked(ranked: &[RankedCandidate], sure: &str) {
             throughput.max
         );
         let or = if nth == 0 { "" } else { "or " };
-        println!("{or}{}\n{}", workload_ranking::told(&one.candidate), wrapped(&why));
+        println!(
+            "{or}{}\n{}",
+            workload_ranking::candidate_arguments(&one.candidate),
+            wrapped(&why)
+        );
         if nth == 0 {
             println!("{}", wrapped(sure));
         }

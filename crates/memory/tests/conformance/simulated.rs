@@ -67,7 +67,7 @@ impl MemoryFabric for SimulatedMemory {
         let heard = std::mem::take(&mut self.heard[by.index()]);
         for input in &heard {
             if let MemoryEvent::Fresh(of, life) = *input {
-                self.ram.told(by, of, life);
+                self.ram.take_notice(by, of, life);
             }
         }
         heard

@@ -119,15 +119,15 @@ impl Drop for HttpGateway {
 
 /// The readiness of this process: for load balancers.
 async fn ready_here(State(server): State<Arc<StoreServer>>) -> (StatusCode, String) {
-    told(server.status.ready_here(), &server)
+    readiness_answer(server.status.ready_here(), &server)
 }
 
 /// Of the cluster, as this process sees it.
 async fn ready(State(server): State<Arc<StoreServer>>) -> (StatusCode, String) {
-    told(server.status.ready(), &server)
+    readiness_answer(server.status.ready(), &server)
 }
 
-fn told(ready: Result<(), String>, server: &StoreServer) -> (StatusCode, String) {
+fn readiness_answer(ready: Result<(), String>, server: &StoreServer) -> (StatusCode, String) {
     match ready {
         Ok(()) => {
             let lines = [vec!["ready".to_string()], server.status.remarks()].concat();
@@ -179,7 +179,7 @@ async fn page(State(server): State<Arc<StoreServer>>) -> impl IntoResponse {
         let leader = escaped(s.leader.as_deref().unwrap_or("none"));
         let (up, of) = s.replicas;
         let class = if up == of { "ok" } else { "bad" };
-        let holds = escaped(&map.told(s.shard));
+        let holds = escaped(&map.describe(s.shard));
         write!(
             rows,
             "<tr><td>{}<td>{holds}<td>{leader}<td class={class}>{up} of {of}<td>{}<td>{}<td>{}",

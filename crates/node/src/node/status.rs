@@ -45,7 +45,7 @@ impl<A: Application> Node<A> {
         let refusal = self.replicas.refusal().filter(|_| self.kept.is_none())?;
         let life = self.life.as_ref().map(SharedIncarnation::locked);
         let file = life.as_ref().map(|life| life.path());
-        Some(refusal.told(&self.name, self.replicas.life(), file))
+        Some(refusal.describe(&self.name, self.replicas.life(), file))
     }
 
     /// Why the node is no working member; empty if it is.

@@ -189,7 +189,7 @@ fn a_crash_zeroes_memory_and_what_was_not_told_of_it_is_lost() {
             assert!(happened.contains(&lost(ticket)), "{ticket}: {happened:?}");
         }
         assert!((0..8).all(|i| state(&ram, PLAIN, i) == 0));
-        ram.told(WRITER, OWNER, 1);
+        ram.take_notice(WRITER, OWNER, 1);
         ram.post(Time(5000), WRITER, &write(PLAIN, 3), &mut chooser);
         ram.advance(Time(9000), &mut chooser);
         assert_eq!(answers(&mut ram), [(Ticket(3), OwnedOutcome::Written)]);
@@ -458,7 +458,7 @@ fn writes_out_of_reach_are_lost_without_a_trace_until_their_writer_is_told() {
         ram.post(Time(2000), WRITER, &write(PLAIN, 2), &mut chooser);
         ram.advance(Time(3000), &mut chooser);
         assert_eq!(answers(&mut ram), [(Ticket(2), OwnedOutcome::Lost)]);
-        ram.told(WRITER, OWNER, 0);
+        ram.take_notice(WRITER, OWNER, 0);
         ram.post(Time(3000), WRITER, &write(PLAIN, 3), &mut chooser);
         ram.advance(Time(4000), &mut chooser);
         assert_eq!(answers(&mut ram), [(Ticket(3), OwnedOutcome::Written)]);

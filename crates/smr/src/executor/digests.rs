@@ -189,10 +189,10 @@ impl DigestPoint {
                 format!("state, in the part from {cursor} on")
             }
         };
-        let mine = own.map_or_else(String::new, |own| own.told(difference));
+        let mine = own.map_or_else(String::new, |own| own.describe(difference));
         let other = |(other, told): (usize, &Option<Digest>)| {
             let told = told.as_ref().filter(|_| other != rank)?;
-            Some(format!("{} has {}", name(other), told.told(difference)))
+            Some(format!("{} has {}", name(other), told.describe(difference)))
         };
         let others: Vec<String> = self.told.iter().enumerate().filter_map(other).collect();
         format!(

@@ -187,7 +187,7 @@ fn connect(args: &KvArgs) -> Result<(String, Connection), Failure> {
 
 /// The error for a command without an answer: perhaps no Redis gateway listens at the address.
 fn unanswered(at: &str, e: &io::Error) -> Failure {
-    match wrong_port::told(at, Listener::Redis) {
+    match wrong_port::error_at(at, Listener::Redis) {
         Some(why) => Failure::Misuse(why),
         None => Failure::Failed(refuses_address(at, e)),
     }

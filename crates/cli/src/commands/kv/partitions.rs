@@ -114,7 +114,7 @@ impl PartitionRow {
     }
 
     /// In a line, for people.
-    fn told(&self, by_slot: bool) -> String {
+    fn line(&self, by_slot: bool) -> String {
         let Self { start, end, shard, moves_to } = self;
         let range = match (by_slot, end) {
             (true, Some(end)) => {
@@ -136,7 +136,7 @@ impl PartitionRow {
 pub(super) fn show(store: &mut StoreClient) -> Result<(), Failure> {
     let PartitionTable { epoch, order, partitions } = PartitionTable::ask(store)?;
     let text = || {
-        let rows = partitions.iter().map(|p| p.told(order == "slots"));
+        let rows = partitions.iter().map(|p| p.line(order == "slots"));
         let head = format!("{order}, epoch {epoch}");
         std::iter::once(head).chain(rows).collect::<Vec<_>>().join("\n")
     };
@@ -165,9 +165,9 @@ mod tests {
         ];
         let answer = Answer::Array(vec![Answer::Number(7), text("slots"), Answer::Array(rows)]);
         let map = PartitionTable::read(&answer).expect("a map");
-        let told: Vec<_> = map.partitions.iter().map(|p| p.told(true)).collect();
+        let told: Vec<_> = map.partitions.iter().map(|p| p.line(true)).collect();
         assert_eq!(told, ["0 to 8191: shard 0", "8192 to 16383: shard 1, moving to shard 2"]);
-        assert_eq!(map.partitions[0].told(false), "from \"0\", before \"8192\": shard 0");
+        assert_eq!(map.partitions[0].line(false), "from \"0\", before \"8192\": shard 0");
         assert_eq!((map.epoch, &*map.order), (7, "slots"));
         assert!(PartitionTable::read(&Answer::Array(vec![Answer::Null])).is_none());
     }

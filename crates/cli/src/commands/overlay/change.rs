@@ -1,7 +1,7 @@
 //! One change of the tree of a running cluster: which nodes are asked for it, how often, and when it is made, late, or
 //! overtaken by another one.
 
-use super::trees_seen::{TreesSeen, told};
+use super::trees_seen::{TreesSeen, describe_tree};
 use crate::commands::Failure;
 use crate::commands::terminal_text::harmless_line;
 use amcast_core::Overlay;
@@ -183,14 +183,14 @@ fn learn(latest: &mut OverlayStatus, tree: Option<&OverlayStatus>) {
 
 /// The tree that all go by, or why there is none.
 fn present(in_force: Result<OverlayStatus, String>) -> String {
-    in_force.map_or_else(|why| why, |tree| format!("in force is {}", told(&tree)))
+    in_force.map_or_else(|why| why, |tree| format!("in force is {}", describe_tree(&tree)))
 }
 
 /// The error of a change that another one overtook.
 fn overtaken(parents: &str, now: &OverlayStatus) -> String {
     format!(
         "another change was made: in force is {}, and {parents} is not asked for any more",
-        harmless_line(&told(now))
+        harmless_line(&describe_tree(now))
     )
 }
 

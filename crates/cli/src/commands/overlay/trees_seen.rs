@@ -5,7 +5,7 @@ use amcast_node::overlay_changes::OverlayStatus;
 use serde_json::json;
 
 /// A tree for people.
-pub(super) fn told(OverlayStatus { number, parents }: &OverlayStatus) -> String {
+pub(super) fn describe_tree(OverlayStatus { number, parents }: &OverlayStatus) -> String {
     match number {
         0 => format!("{parents} (the tree that the cluster began with)"),
         1 => format!("{parents} (after 1 change)"),
@@ -46,7 +46,7 @@ impl TreesSeen {
         let few = |replicas: &&Vec<_>| replicas.len() < self.of / 2 + 1;
         if let Some(g) = self.groups.iter().position(|replicas| few(&replicas)) {
             let (answer, of) = (self.groups[g].len(), self.of);
-            let latest = told(latest);
+            let latest = describe_tree(latest);
             return Err(format!(
                 "of {of} replicas of g{g} {answer} answer and have a tree, and the latest tree of any is {latest}"
             ));
@@ -54,7 +54,7 @@ impl TreesSeen {
         match self.groups.iter().flatten().find(|(_, tree)| tree != latest) {
             None => Ok(latest.clone()),
             Some((name, earlier)) => {
-                let (latest, earlier) = (told(latest), told(earlier));
+                let (latest, earlier) = (describe_tree(latest), describe_tree(earlier));
                 Err(format!("{latest} comes into force, and {name} still has {earlier}"))
             }
         }

@@ -177,7 +177,7 @@ pub(super) fn to_dense(counter: &[u8]) -> Vec<u8> {
 }
 
 /// Its runs for people, as `PFDEBUG DECODE` shows them.
-pub(super) fn told(counter: &[u8]) -> String {
+pub(super) fn decode_text(counter: &[u8]) -> String {
     let mut text = String::new();
     for run in runs(counter) {
         let shown = match run {
@@ -201,11 +201,11 @@ mod tests {
     fn a_register_that_rises_splits_its_run_and_joins_its_neighbours() {
         let mut counter = empty();
         assert_eq!(counter[HEAD_BYTES..], [0x7f, 0xff]);
-        assert_eq!(told(&counter), "Z:16384");
+        assert_eq!(decode_text(&counter), "Z:16384");
         let mut raise = |index, value, wanted: &str| {
             assert_eq!(super::raise(&mut counter, index, value), Raise::Raised, "{wanted}");
             assert!(is_whole(&counter));
-            assert_eq!(told(&counter), wanted);
+            assert_eq!(decode_text(&counter), wanted);
         };
         raise(100, 3, "Z:100 v:3,1 Z:16283");
         raise(101, 3, "Z:100 v:3,2 Z:16282");

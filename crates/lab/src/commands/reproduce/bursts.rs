@@ -225,7 +225,7 @@ fn on(medium: &str) -> &'static str {
 }
 
 /// Each of these settings is of the protocols that have the parameter.
-fn told(wire: BurstMedium) -> serde_json::Map<String, serde_json::Value> {
+fn settings_json(wire: BurstMedium) -> serde_json::Map<String, serde_json::Value> {
     let all = rows_over(wire).flat_map(|row| settings(row, wire));
     all.map(|(name, value)| (name, value.into())).collect()
 }
@@ -278,7 +278,7 @@ fn account(
              besides its bytes, 10 us of a processor for each. The paper measured other programs, on \
              computers of its time: what can be compared are ratios.{}",
             repeats(session),
-            versus::told(versus, absent)
+            versus::describe_rivals(versus, absent)
         ),
         parts,
         claims,
@@ -290,8 +290,8 @@ fn account(
             "parameters": {
                 "all": { "members": MEMBERS, "rounds": ROUNDS, "payload_bytes": PAYLOAD_BYTES,
                          "window": WINDOW.to_string() },
-                "tcp": told(BurstMedium::Tcp),
-                "udp": told(BurstMedium::Udp),
+                "tcp": settings_json(BurstMedium::Tcp),
+                "udp": settings_json(BurstMedium::Udp),
                 "sim": { "mbit": 100, "latency_us": 60, "step_us": 10 },
             },
         }),

@@ -143,7 +143,7 @@ fn parts(rows: &StoreRows<'_>) -> Result<Vec<PagePart>, Failure> {
     Ok(parts)
 }
 
-fn told(ratios: &[(char, f64)]) -> String {
+fn ratios_text(ratios: &[(char, f64)]) -> String {
     let each: Vec<String> = ratios.iter().map(|(w, ratio)| format!("{w} {ratio:.2}")).collect();
     each.join(", ")
 }
@@ -164,7 +164,7 @@ fn claims(rows: &StoreRows<'_>) -> Vec<PaperClaim> {
     vec![
         PaperClaim {
             paper: "independent rings are cheaper than rings with one around all".to_string(),
-            found: format!("independent, times the other: {}", told(&rings)),
+            found: format!("independent, times the other: {}", ratios_text(&rings)),
             holds: all_at_least(&rings, 1.0),
         },
         PaperClaim {
@@ -172,19 +172,19 @@ fn claims(rows: &StoreRows<'_>) -> Vec<PaperClaim> {
                 .to_string(),
             found: format!(
                 "ours, times the server: {}; half of it counts as similar",
-                told(&server)
+                ratios_text(&server)
             ),
             holds: all_at_least(&server, 0.5),
         },
         PaperClaim {
             paper: "a store that orders nothing is faster (here: a Redis that keeps nothing)"
                 .to_string(),
-            found: format!("Redis, times ours: {}", told(&orderless)),
+            found: format!("Redis, times ours: {}", ratios_text(&orderless)),
             holds: all_at_least(&orderless, 1.0),
         },
         PaperClaim {
             paper: "(ours) synced rings do more than etcd, which syncs and orders too".to_string(),
-            found: format!("ours, times etcd: {}", told(&etcd)),
+            found: format!("ours, times etcd: {}", ratios_text(&etcd)),
             holds: all_at_least(&etcd, 1.0),
         },
     ]

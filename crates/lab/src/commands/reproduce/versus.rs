@@ -136,7 +136,7 @@ pub(super) fn table(all: &[RivalComparison]) -> Option<PagePart> {
 }
 
 /// How rivals were set up, and which are missing.
-pub(super) fn told(all: &[RivalComparison], absent: &[String]) -> String {
+pub(super) fn describe_rivals(all: &[RivalComparison], absent: &[String]) -> String {
     let mut text = String::new();
     let mut settings: Vec<_> = all.iter().map(|v| v.setting).collect();
     settings.dedup();

@@ -36,11 +36,11 @@ pub(super) fn account(trial: &Trial, judged: &JudgedRun) -> String {
     let mut lines = Vec::new();
     let again = judge_again(trial, &small, &mut |event| lines.extend(line(event, cluster))).ok();
     for (t, p, lost) in again.iter().flat_map(|judged| &judged.machines) {
-        let crash = told(*t, *p, CRASHES, cluster);
+        let crash = action_line(*t, *p, CRASHES, cluster);
         let how =
             format!("{CRASHES} with its machine, and loses {}", count(*lost as usize, "record"));
         let lines = lines.iter_mut().filter(|line| **line == crash);
-        lines.for_each(|line| *line = told(*t, *p, &how, cluster));
+        lines.for_each(|line| *line = action_line(*t, *p, &how, cluster));
     }
     let says = again.and_then(|j| j.wrong).map_or_else(|| wrong.says.clone(), |w| w.says);
     let mut text = format!("{}: {}\n", trial.which(), wrong.what.sentence());
@@ -129,9 +129,9 @@ fn line(event: &TraceEvent<'_>, cluster: &ClusterShape) -> Option<String> {
         TraceEvent::Recover { t, p } => (t, p, "starts again".to_string()),
         _ => return None,
     };
-    Some(told(*t, *p, &does, cluster))
+    Some(action_line(*t, *p, &does, cluster))
 }
 
-fn told(t: Time, p: Pid, does: &str, cluster: &ClusterShape) -> String {
+fn action_line(t: Time, p: Pid, does: &str, cluster: &ClusterShape) -> String {
     format!("  {} {:>6} {does}\n", clock(t), cluster.name(p).to_string())
 }

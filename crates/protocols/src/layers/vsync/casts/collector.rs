@@ -186,7 +186,8 @@ impl CastTransport {
             return;
         }
         let members = &group.members;
-        let is_news = |log: &mut super::CastLog, p: Pid| log.held_by_all(members, p) > log.told(p);
+        let is_news =
+            |log: &mut super::CastLog, p: Pid| log.held_by_all(members, p) > log.announced_held(p);
         if !members.iter().any(|p| is_news(&mut self.log, *p)) {
             return;
         }
@@ -244,9 +245,9 @@ impl CastTransport {
     /// The collector says what all members have.
     pub(crate) fn on_held(&mut self, group: &GroupMembership, held: &[u64]) {
         let me = group.me();
-        let before = self.log.told(me);
+        let before = self.log.announced_held(me);
         self.log.ack_held(held);
-        let progress = self.log.told(me) > before;
+        let progress = self.log.announced_held(me) > before;
         let mine = self.log.have(me);
         for to in group.others() {
             let is_behind = self.log.acked(to, me) < mine;

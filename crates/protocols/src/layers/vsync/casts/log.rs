@@ -280,7 +280,7 @@ impl CastLog {
     }
 
     /// How many casts of `sender` all members have, as that member has said.
-    pub(crate) fn told(&self, sender: Pid) -> u64 {
+    pub(crate) fn announced_held(&self, sender: Pid) -> u64 {
         self.told[sender.index()]
     }
 
@@ -528,6 +528,6 @@ mod tests {
         assert!(casts.take(Pid(1), 1, kept(Grade::Stable, 1), false));
         casts.ack_held(&[0, 9, 0]);
         assert_eq!(casts.held_by_all(&ALL, Pid(1)), 1, "no more than is here");
-        assert_eq!((casts.acked(Pid(2), Pid(1)), casts.told(Pid(1))), (1, 1));
+        assert_eq!((casts.acked(Pid(2), Pid(1)), casts.announced_held(Pid(1))), (1, 1));
     }
 }
