@@ -12,6 +12,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+#[path = "blocking/looks.rs"]
+mod looks;
+#[path = "blocking/observed.rs"]
+mod observed;
+
 const SHARDS: usize = 3;
 
 /// A gateway whose replicas are in its process, and tell of changes if they are to.

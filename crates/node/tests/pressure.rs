@@ -20,6 +20,8 @@ use support::{
 mod batch_model;
 #[path = "pressure/batches.rs"]
 mod batches;
+#[path = "pressure/looks.rs"]
+mod looks;
 #[path = "pressure/support.rs"]
 mod support;
 #[path = "pressure/unsent_batches.rs"]

@@ -174,6 +174,7 @@ impl<B: Backend> RedisConnection<B> {
         if self.keep_blocked(at, outcome, &answer) {
             return;
         }
+        let (outcome, answer) = self.of_failed_look(at, outcome, answer);
         let AnswerSlot::Open { then, resp, silent, mut call, .. } =
             std::mem::replace(&mut self.answers.slots[at], AnswerSlot::Ready(Vec::new(), None))
         else {

@@ -1,13 +1,14 @@
 //! Commands that wait for elements of keys: `BLPOP`, and those like it.
 //!
 //! The command that does not wait is ordered in place of such a command ([`blocking`]). While its answer is that there is nothing, the
-//! client waits: no command behind it is taken, and it is ordered again, as a new request, when one of its keys may have changed, or
-//! exists after a while, which a read tells. Each
-//! of these requests has its outcome as any other has: the client learns whether it took an element, or that nobody knows.
+//! client waits: no command behind it is taken, and it is ordered again, as a new request, when one of its keys has changed, or
+//! exists after a while, which a read tells. Each of these requests has its outcome as any other has: the client learns whether it
+//! took an element, or that nobody knows. A read that fails has taken none.
 
+use super::super::failures::as_not_executed;
 use super::{AfterAnswer, AnswerSlot, RedisConnection};
 use crate::gateway::backend::Backend;
-use amcast_core::Outcome;
+use amcast_core::{Outcome, ServiceAnswer};
 use amcast_kv::blocked_clients::{KeyWait, awaited_hash};
 use amcast_kv::client::{ClientInfo, Unblocked};
 use amcast_kv::command_stats::{CallEnd, CommandCall};
@@ -16,6 +17,7 @@ use amcast_kv::encode_args;
 use amcast_kv::registry;
 use amcast_kv::reply::{RedisError, Reply};
 use amcast_kv::resp::reply;
+use std::borrow::Cow;
 use std::future::Future;
 use std::iter;
 use std::mem;
@@ -31,6 +33,9 @@ const RETRY: Duration = Duration::from_secs(10);
 
 /// The same where no replica does: other gateways may have changed its keys.
 const RETRY_DEAF: Duration = Duration::from_secs(1);
+
+/// The beginning of the error of a client whose look has no answer.
+const LOOK_FAILED: &str = "the shards did not say whether the keys exist";
 
 /// Bytes, about, that a key takes for which a client waits.
 const KEY_BYTES: usize = 192;
@@ -196,14 +201,27 @@ impl<B: Backend> RedisConnection<B> {
         {
             self.answers.slots[at] = AnswerSlot::Blocked { blocking, resp, silent, call };
             self.blocked.waits = true;
-            let retry = match self.client.server.blocked.hears_replicas() {
-                true => RETRY,
-                false => RETRY_DEAF,
-            };
-            self.blocked.retry_at = Some(Instant::now() + retry);
+            self.blocked.retry_at = Some(Instant::now() + self.retry_after());
             self.blocked.is_due = is_due;
         }
         true
+    }
+
+    /// The outcome and the answer of the command in this slot, which had this outcome and answer. A look that failed has taken nothing
+    /// from any key, also where nobody knows whether it was executed: the command of its client was not.
+    pub(super) fn of_failed_look<'a>(
+        &self,
+        at: usize,
+        outcome: Outcome,
+        answer: Cow<'a, [u8]>,
+    ) -> (Outcome, Cow<'a, [u8]>) {
+        match &self.answers.slots[at] {
+            AnswerSlot::Open { then: AfterAnswer::Blocking(blocking), .. } if blocking.looks() => {
+                let answer = ServiceAnswer { outcome, bytes: answer };
+                (Outcome::NotExecuted, as_not_executed(&answer, LOOK_FAILED).into())
+            }
+            _ => (outcome, answer),
+        }
     }
 
     /// Orders the command of a client that waits again, or ends its wait, if it is time. If not, the task is woken in time.
@@ -237,6 +255,18 @@ impl<B: Backend> RedisConnection<B> {
         }
         let until = blocking.until.map_or(retry_at, |until| until.min(retry_at));
         self.answers.slots[at] = AnswerSlot::Blocked { blocking, resp, silent, call };
+        self.wake_blocked_at(until, cx);
+    }
+
+    /// After how long a client that waits has its keys looked for in any case.
+    fn retry_after(&self) -> Duration {
+        match self.client.server.blocked.hears_replicas() {
+            true => RETRY,
+            false => RETRY_DEAF,
+        }
+    }
+
+    fn wake_blocked_at(&mut self, until: Instant, cx: &mut Context<'_>) {
         let timer = self.blocked.timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
         if timer.deadline() != until {
             timer.as_mut().reset(until);

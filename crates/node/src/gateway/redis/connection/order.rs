@@ -245,13 +245,15 @@ impl<B: Backend> RedisConnection<B> {
         let large = self.is_large(&self.next.body);
         let read_only = !command.writes() && !large;
         let looks = matches!(&then, AfterAnswer::Blocking(blocking) if blocking.looks());
-        let shown = looks || matches!(then, AfterAnswer::Show);
+        let shows = matches!(then, AfterAnswer::Show);
         let sequential = self.client.level == ReadConsistency::Sequential;
-        let here = read_only && shown && sequential;
+        // A look asks a majority at any level: a node that is behind would have its client wait for as long as it is.
+        let here = read_only && shows && sequential;
         let can = dst.len() == 1 && self.shared.backend.reads_apart();
-        let apart = read_only && shown && !sequential && can;
-        let may_answer_much = !large && command.may_answer_much(args);
-        let is_alone = large || here || apart || !shown || keys.is_none();
+        let apart = read_only && can && (looks || shows && !sequential);
+        // The answer to a look is a count of keys: it waits for no place among large answers.
+        let may_answer_much = !large && !looks && command.may_answer_much(args);
+        let is_alone = large || here || apart || !(shows || looks) || keys.is_none();
         let kind = batch::kind(call.number).filter(|_| read_only || !may_answer_much);
         let batch = kind.filter(|_| !is_alone);
         let turn = None;

@@ -6,11 +6,11 @@
 //! commands are.
 
 use super::super::PART_BYTES;
-use super::super::failures::failure_answer;
+use super::super::failures::as_not_executed;
 use super::super::pipeline::CommandReach;
 use super::super::router::token;
 use super::{AfterAnswer, AnswerSlot, RedisConnection, UnsentCommand};
-use crate::gateway::backend::{Backend, CommandFailure, FailureCause};
+use crate::gateway::backend::Backend;
 use crate::gateway::clock::ClockReading;
 use amcast_core::{Gid, GroupSet, Outcome, ServiceAnswer};
 use amcast_kv::split_epoch;
@@ -18,6 +18,9 @@ use amcast_smr::SessionWrite;
 use amcast_smr::envelope::Envelope;
 use amcast_smr::parts::{Assembly, CommandPart, KEPT};
 use std::task::Context;
+
+/// The beginning of the error where a part has no answer, or an error.
+const PART_NOT_KEPT: &str = "a part of the command was not kept";
 
 /// Parts of one connection that are under way.
 const OPEN_MAX: usize = 4;
@@ -223,7 +226,7 @@ impl<B: Backend> RedisConnection<B> {
             self.shared.turns.leave(self.lane.index);
             large.refused = Some(match self.shared.learn(&answer.bytes) {
                 Some(_) => PartRefusal::Again,
-                None => PartRefusal::Told(told(answer)),
+                None => PartRefusal::Told(as_not_executed(answer, PART_NOT_KEPT)),
             });
         }
         if large.refused.is_some() && large.open.is_empty() {
@@ -269,48 +272,5 @@ impl<B: Backend> RedisConnection<B> {
             large.open.iter().for_each(|(_, bytes)| self.shared.turns.end(*bytes));
         }
         self.shared.turns.leave(self.lane.index);
-    }
-}
-
-/// The error for a part that was not kept: nothing was executed, with any outcome of the part.
-fn told(answer: &ServiceAnswer<'_>) -> Vec<u8> {
-    if answer.outcome == Outcome::NotExecuted {
-        return answer.bytes.to_vec();
-    }
-    let text = String::from_utf8_lossy(&answer.bytes);
-    let text = text.trim_end();
-    let why = text.split_once(' ').map_or(text, |(_, why)| why);
-    let why = why.split_once("; ").map_or(why, |(why, _)| why);
-    let why = format!("a part of the command was not kept: {why}");
-    let failure = CommandFailure::new(Outcome::NotExecuted, FailureCause::Busy, why);
-    failure_answer(&failure).bytes.into_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_part_that_is_not_kept_says_that_nothing_was_executed() {
-        for (outcome, answer, expected) in [
-            (
-                Outcome::NotExecuted,
-                "-CLUSTERDOWN shard 1 has lost it; the command was not executed\r\n",
-                "-CLUSTERDOWN shard 1 has lost it; the command was not executed\r\n",
-            ),
-            (
-                Outcome::Unknown,
-                "-ERR no answer came for 15 s; whether the command took effect is not known\r\n",
-                "-TRYAGAIN a part of the command was not kept: no answer came for 15 s; the command was not executed\r\n",
-            ),
-            (
-                Outcome::Executed,
-                "-ERR odd\r\n",
-                "-TRYAGAIN a part of the command was not kept: odd; the command was not executed\r\n",
-            ),
-        ] {
-            let answer = ServiceAnswer::borrowed(outcome, answer.as_bytes());
-            assert_eq!(String::from_utf8(told(&answer)).unwrap(), expected);
-        }
     }
 }

@@ -1,0 +1,86 @@
+//! A client that waits looks for its keys by reads: it orders nothing without a reason to think that there is an element.
+
+use super::observed::{NodeState, Observed, RequestCounts};
+use super::{QueueClient, SHARDS};
+use amcast_kv::Kv;
+use amcast_node::gateway::LocalBackend;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+fn store() -> Arc<LocalBackend> {
+    Arc::new(LocalBackend::over(SHARDS, Kv::new(SHARDS, 1)))
+}
+
+/// Waits until `is_so` holds; false if it does not for so long.
+fn comes(within: Duration, is_so: impl Fn() -> bool) -> bool {
+    let begun = Instant::now();
+    while !is_so() {
+        if begun.elapsed() >= within {
+            return false;
+        }
+        thread::sleep(Duration::from_micros(100));
+    }
+    true
+}
+
+#[test]
+fn a_client_that_waits_orders_its_command_once_and_looks_by_reads_then_at_any_level() {
+    let _limit = amcast_test_policy::time_limit();
+    for (level, reads_apart) in
+        [("LINEARIZABLE", true), ("LINEARIZABLE", false), ("SEQUENTIAL", true)]
+    {
+        let backend = Observed::new(&store(), NodeState::Absent, reads_apart);
+        let gateway = backend.serve(1);
+        let mut waiting = QueueClient::new(&gateway);
+        assert_eq!(waiting.ask(&format!("AMCAST.CONSISTENCY {level}")), "+OK");
+        assert_eq!(waiting.ask("BLPOP k 2.5"), "nil array");
+        let RequestCounts { writes, ordered_reads, unordered_reads } = backend.counts();
+        let (looks, others) = match reads_apart {
+            true => (unordered_reads, ordered_reads),
+            false => (ordered_reads, unordered_reads),
+        };
+        assert_eq!((writes, others), (1, 0), "{level}, apart: {reads_apart}");
+        assert!((1..=2).contains(&looks), "{looks} looks");
+    }
+}
+
+#[test]
+fn a_look_of_a_sequential_client_does_not_depend_on_a_node_that_is_behind() {
+    let _limit = amcast_test_policy::time_limit();
+    for node in [NodeState::Behind, NodeState::Stalled] {
+        let store = store();
+        let (backend, other) =
+            (Observed::new(&store, node, true), Observed::new(&store, NodeState::Absent, true));
+        let (gateway, elsewhere) = (backend.serve(1), other.serve(10_001));
+        let (mut waiting, mut c) = (QueueClient::new(&gateway), QueueClient::new(&gateway));
+        assert_eq!(waiting.ask("AMCAST.CONSISTENCY SEQUENTIAL"), "+OK");
+        waiting.send("BLPOP k 60");
+        c.await_blocked(1);
+        // It has looked in vain once.
+        let looks = || backend.counts().unordered_reads;
+        assert!(comes(Duration::from_secs(20), || looks() > 0));
+        QueueClient::new(&elsewhere).ask("RPUSH k x");
+        assert_eq!(waiting.answer(), "[k x]");
+    }
+}
+
+#[test]
+fn a_look_without_an_answer_says_that_nothing_was_taken() {
+    let _limit = amcast_test_policy::time_limit();
+    for reads_apart in [true, false] {
+        let backend = Observed::new(&store(), NodeState::Absent, reads_apart);
+        let gateway = backend.serve(1);
+        backend.fail_reads();
+        let mut waiting = QueueClient::new(&gateway);
+        let failed = "-TRYAGAIN the shards did not say whether the keys exist: no answer came for 15 s; \
+                      the command was not executed";
+        assert_eq!(waiting.ask("BLPOP k 0"), failed);
+        let stats = waiting.ask("INFO commandstats");
+        let of = stats.lines().find(|line| line.starts_with("cmdstat_blpop:")).expect("its line");
+        assert!(of.contains("rejected_calls=1,failed_calls=0"), "{of}");
+        // It waits no more, and takes what is there.
+        assert_eq!(waiting.ask("RPUSH k x"), ":1");
+        assert_eq!(waiting.ask("BLPOP k 0"), "[k x]");
+    }
+}
