@@ -10,19 +10,22 @@
 
 use super::client::{ClientInfo, lock};
 use super::data::Data;
-use amcast_smr::hash::hash_bytes;
+use amcast_smr::hash::Keyed;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// The hash by which a key is awaited. Keys with the same one wake each other's clients for nothing.
+/// The hash by which a key is awaited, which is another one in each process. Of two keys with the same one a client that waits for one
+/// would use up the wake-ups of the other: so nobody may be able to compute such keys.
 pub fn awaited_hash(key: &[u8]) -> u64 {
-    hash_bytes(0, key)
+    Keyed.hash_one(key)
 }
 
 /// The types of the elements that a client waits for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum AwaitedType {
     /// Those of lists.
     List,
@@ -51,9 +54,10 @@ struct Turns {
     /// The number of the last one that came.
     last: u64,
     clients: BTreeMap<u64, WaitingClient>,
-    /// For each key those that wait for it, in the order in which they came. One that is woken stays in its lines until somebody looks
+    /// For each key and type those that wait for elements of it, in the order in which they came: a change finds the first one at once,
+    /// also where many wait for the other type. One that is woken stays in its lines until somebody looks
     /// at its place there: to leave all at once takes time in proportion to its keys, in the thread that executes commands.
-    by_key: BTreeMap<u64, BTreeSet<u64>>,
+    lines: BTreeMap<(u64, AwaitedType), BTreeSet<u64>>,
 }
 
 struct WaitingClient {
@@ -84,15 +88,18 @@ impl WokenBy {
 impl Turns {
     /// Wakes the first client that waits for this key, and for elements of that type.
     fn next(&mut self, key: u64, of: AwaitedType) -> Option<Arc<ClientInfo>> {
-        let (clients, line) = (&self.clients, self.by_key.get_mut(&key)?);
-        let waits = |number: &u64| clients.get(number).filter(|client| client.woken.is_none());
-        while line.first().is_some_and(|number| waits(number).is_none()) {
+        let (clients, line) = (&self.clients, self.lines.get_mut(&(key, of))?);
+        let waits = |number: &u64| {
+            step();
+            clients.get(number).is_some_and(|client| client.woken.is_none())
+        };
+        // Each place is taken off once: so all these steps are as many as places were given.
+        while line.first().is_some_and(|number| !waits(number)) {
             line.pop_first();
         }
-        let suits = |number: &&u64| waits(number).is_some_and(|client| client.awaited == of);
-        let number = line.iter().find(suits).copied();
-        if line.is_empty() {
-            self.by_key.remove(&key);
+        let number = line.first().copied();
+        if number.is_none() {
+            self.lines.remove(&(key, of));
         }
         self.wake(number?, WokenBy::Key(key))
     }
@@ -103,14 +110,29 @@ impl Turns {
         Some(client.info.clone())
     }
 
-    fn leave(by_key: &mut BTreeMap<u64, BTreeSet<u64>>, key: u64, number: u64) {
-        if let Some(line) = by_key.get_mut(&key) {
-            line.remove(&number);
-            if line.is_empty() {
-                by_key.remove(&key);
+    fn leave(&mut self, number: u64, client: &WaitingClient) {
+        for key in &client.keys {
+            let Entry::Occupied(mut line) = self.lines.entry((*key, client.awaited)) else {
+                continue;
+            };
+            line.get_mut().remove(&number);
+            if line.get().is_empty() {
+                line.remove();
             }
         }
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Clients that were looked up to find the one to be woken.
+    static STEPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// Counts a client that is looked up, in tests.
+fn step() {
+    #[cfg(test)]
+    STEPS.set(STEPS.get() + 1);
 }
 
 impl BlockedClients {
@@ -140,7 +162,7 @@ impl BlockedClients {
         turns.last += 1;
         let number = turns.last;
         for key in &keys {
-            turns.by_key.entry(*key).or_default().insert(number);
+            turns.lines.entry((*key, awaited)).or_default().insert(number);
         }
         let client = WaitingClient { info: info.clone(), keys, awaited, woken: None };
         turns.clients.insert(number, client);
@@ -219,12 +241,12 @@ impl KeyWait {
     pub fn listen(&mut self) {
         self.is_trying = true;
         let mut turns = lock(&self.all.turns);
-        let Turns { clients, by_key, .. } = &mut *turns;
+        let Turns { clients, lines, .. } = &mut *turns;
         let Some(client) = clients.get_mut(&self.number) else { return };
         self.tried_for = client.woken.take();
         if self.tried_for.is_some() {
             for key in &client.keys {
-                by_key.entry(*key).or_default().insert(self.number);
+                lines.entry((*key, client.awaited)).or_default().insert(self.number);
             }
         }
     }
@@ -245,9 +267,7 @@ impl Drop for KeyWait {
         let mut turns = lock(&self.all.turns);
         let Some(client) = turns.clients.remove(&self.number) else { return };
         self.all.count.store(turns.clients.len(), Ordering::Release);
-        for key in &client.keys {
-            Turns::leave(&mut turns.by_key, *key, self.number);
-        }
+        turns.leave(self.number, &client);
         // Somebody else may take the element that woke it, if it has not, and what is behind the one that it has.
         let woken_by = [self.tried_for, client.woken, self.took.map(WokenBy::Key)];
         let is_unknown = self.is_trying && self.took.is_none();
@@ -266,6 +286,7 @@ impl Drop for KeyWait {
 mod tests {
     use super::super::client::{BlockState, ClientReport};
     use super::*;
+    use amcast_smr::hash::hash_bytes;
     use std::sync::atomic::AtomicUsize;
 
     /// A client, and how often it was woken.
@@ -307,6 +328,35 @@ mod tests {
         (place, woken)
     }
 
+    #[test]
+    fn keys_that_share_a_hash_which_is_in_the_source_share_none_by_which_they_are_awaited() {
+        let (one, other) = (&b"jobs"[..], &b"\xf7\x9a\x79\xef\x71\x9d\xb6\xe8"[..]);
+        assert_eq!(hash_bytes(0, one), hash_bytes(0, other));
+        assert_ne!(awaited_hash(one), awaited_hash(other));
+        assert_eq!(awaited_hash(one), awaited_hash(b"jobs"));
+    }
+
+    #[test]
+    fn a_change_passes_over_nobody_who_waits_for_another_type() {
+        let all: Arc<BlockedClients> = Arc::default();
+        let many: Vec<_> = (0..1000).map(|_| wait(&all, &["k"], AwaitedType::SortedSet)).collect();
+        let (mut one, woken) = wait(&all, &["k"], AwaitedType::List);
+        STEPS.set(0);
+        for _ in 0..100 {
+            all.replica_changed(b"k", AwaitedType::List);
+            one.listen();
+            one.note_nothing();
+        }
+        assert_eq!(counts(&[&woken, &many[0].1]), [100, 0]);
+        assert!(STEPS.get() <= 200, "{} clients were looked up", STEPS.get());
+        // Those that were woken before are passed over once.
+        for _ in 0..1000 {
+            all.replica_changed(b"k", AwaitedType::SortedSet);
+        }
+        assert_eq!(counts(&[&many[0].1, &many[999].1]), [1, 1]);
+        assert!(STEPS.get() <= 2200, "{} clients were looked up", STEPS.get());
+    }
+
     fn counts(all: &[&Arc<AtomicUsize>]) -> Vec<usize> {
         all.iter().map(|woken| woken.load(Ordering::Relaxed)).collect()
     }
@@ -335,7 +385,7 @@ mod tests {
         assert_eq!(counts(&[&a, &b, &c]), [2, 1, 1]);
         drop((first, third));
         assert_eq!(all.count(), 0);
-        assert!(lock(&all.turns).by_key.is_empty());
+        assert!(lock(&all.turns).lines.is_empty());
     }
 
     #[test]

@@ -42,7 +42,11 @@ impl QueueClient {
     }
 
     fn send(&mut self, command: &str) {
-        self.0.get_mut().write_all(format!("{command}\r\n").as_bytes()).expect("it reads");
+        self.send_bytes(format!("{command}\r\n").as_bytes());
+    }
+
+    fn send_bytes(&mut self, bytes: &[u8]) {
+        self.0.get_mut().write_all(bytes).expect("it reads");
     }
 
     /// The next answer, in words: elements of arrays in brackets.
@@ -269,6 +273,25 @@ fn those_that_wait_are_served_in_turn_each_element_once() {
         assert_eq!(waiting[3].answer(), "[b 4]");
         assert_eq!(c.ask("EXISTS a b"), ":0");
     });
+}
+
+#[test]
+fn a_client_that_waits_for_a_key_with_a_computed_hash_keeps_nobody_waiting_for_another_key() {
+    let _limit = amcast_test_policy::time_limit();
+    let gateway = gateway(true);
+    let mut c = QueueClient::new(&gateway);
+    let (mut other, mut waiting) = (QueueClient::new(&gateway), QueueClient::new(&gateway));
+    // By a hash without a key these bytes are as `jobs`.
+    let key = b"\xf7\x9a\x79\xef\x71\x9d\xb6\xe8";
+    other.send_bytes(&[b"*3\r\n$5\r\nBLPOP\r\n$8\r\n", &key[..], b"\r\n$1\r\n0\r\n"].concat());
+    c.await_blocked(1);
+    waiting.send("BLPOP jobs 0");
+    c.await_blocked(2);
+    let begun = Instant::now();
+    c.ask("RPUSH jobs a");
+    assert_eq!(waiting.answer(), "[jobs a]");
+    // It was woken, and did not look by itself.
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }
 
 #[test]

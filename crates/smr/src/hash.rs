@@ -78,7 +78,8 @@ pub fn hash_bytes(seed: u64, bytes: &[u8]) -> u64 {
 }
 
 /// Builds hashers of SipHash-1-3 with a key drawn once per process. Only for tables whose order does not depend on
-/// hashes (dense ones), so that it is never visible, and may be another on each node.
+/// hashes (dense ones), so that it is never visible, and may be another on each node; and for hashes that are no part of
+/// the executed state, and do not leave the process.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Keyed;
 

@@ -9,6 +9,7 @@ use crate::gateway::backend::{Backend, BackendBusy};
 use crate::gateway::clock::ClockReading;
 use amcast_core::{Gid, GroupSet};
 use amcast_kv::batch;
+use amcast_kv::blocked_clients::awaited_hash;
 use amcast_kv::client::ReadConsistency;
 use amcast_kv::client::host_ns;
 use amcast_kv::command_stats::{CallEnd, CommandCall};
@@ -21,7 +22,6 @@ use amcast_kv::{
 };
 use amcast_smr::SessionWrite;
 use amcast_smr::envelope::Envelope;
-use amcast_smr::hash::hash_bytes;
 use std::collections::BTreeSet;
 use std::iter;
 use std::task::Context;
@@ -227,7 +227,8 @@ impl<B: Backend> RedisConnection<B> {
         let by_key = key_hashes(command, args, &mut |key| {
             // One more than are looked at says that there are too many.
             if keys.len() <= KEYS_MAX {
-                keys.push(hash_bytes(0, key));
+                // An answered command wakes the clients that wait for its keys by the same hash.
+                keys.push(awaited_hash(key));
             }
         });
         let keys = (by_key && keys.len() <= KEYS_MAX).then(|| {
