@@ -69,10 +69,10 @@ struct WaitingClient {
 
 /// The change that woke a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum WokenBy {
-    /// One of this key.
+pub enum WokenBy {
+    /// One of the key with this hash.
     Key(u64),
-    /// One of any key.
+    /// One of any key. All clients that wait were woken by it, most of them for nothing.
     Anything,
 }
 
@@ -223,7 +223,7 @@ impl BlockedClients {
 pub struct KeyWait {
     all: Arc<BlockedClients>,
     number: u64,
-    /// The change for which its command was tried again.
+    /// The change for which its command was tried again, or its keys were looked for.
     tried_for: Option<WokenBy>,
     /// Its command was not answered that there is nothing: where it takes something there may be more, for the next one.
     is_trying: bool,
@@ -232,14 +232,19 @@ pub struct KeyWait {
 }
 
 impl KeyWait {
-    /// Whether one of its keys may have changed since [`Self::listen`], or since it came.
-    pub fn is_woken(&self) -> bool {
-        lock(&self.all.turns).clients.get(&self.number).is_some_and(|client| client.woken.is_some())
+    /// The change that woke it since [`Self::listen`] or [`Self::retry`], or since it came, if there was any.
+    pub fn woken(&self) -> Option<WokenBy> {
+        lock(&self.all.turns).clients.get(&self.number).and_then(|client| client.woken)
     }
 
     /// Its command is tried again: changes from here on wake it, in the turn that it has had from the start.
-    pub fn listen(&mut self) {
+    pub fn retry(&mut self) {
         self.is_trying = true;
+        self.listen();
+    }
+
+    /// Its keys are looked for: changes from here on wake it, as with [`Self::retry`].
+    pub fn listen(&mut self) {
         let mut turns = lock(&self.all.turns);
         let Turns { clients, lines, .. } = &mut *turns;
         let Some(client) = clients.get_mut(&self.number) else { return };
@@ -344,7 +349,7 @@ mod tests {
         STEPS.set(0);
         for _ in 0..100 {
             all.replica_changed(b"k", AwaitedType::List);
-            one.listen();
+            one.retry();
             one.note_nothing();
         }
         assert_eq!(counts(&[&woken, &many[0].1]), [100, 0]);
@@ -375,9 +380,9 @@ mod tests {
         all.answered(awaited_hash(b"k"));
         assert_eq!(counts(&[&a, &b, &c]), [1, 1, 0]);
         // It is tried, and finds nothing: its turn is before that of the third still.
-        first.listen();
+        first.retry();
         first.note_nothing();
-        assert!(!first.is_woken() && second.is_woken());
+        assert!(first.woken().is_none() && second.woken().is_some());
         all.replica_changed(b"k", AwaitedType::List);
         assert_eq!(counts(&[&a, &b, &c]), [2, 1, 0]);
         // One that was woken and leaves makes no use of that.
@@ -396,7 +401,7 @@ mod tests {
         let (_second, c) = wait(&all, &["k", "l"], AwaitedType::List);
         let (_third, d) = wait(&all, &["l", "m"], AwaitedType::List);
         all.replica_changed(b"k", AwaitedType::List);
-        first.listen();
+        first.retry();
         first.note_taken(awaited_hash(b"k"));
         drop(first);
         assert_eq!(counts(&[&a, &b, &c, &d]), [1, 0, 1, 0], "nor one that waits for another type");
@@ -413,7 +418,7 @@ mod tests {
         drop(first);
         assert_eq!(counts(&[&a, &b, &c]), [0, 0, 0]);
         // It may have taken something, and there may be more.
-        second.listen();
+        second.retry();
         drop(second);
         assert_eq!(counts(&[&a, &b, &c]), [0, 0, 1]);
     }
@@ -421,11 +426,23 @@ mod tests {
     #[test]
     fn replicas_wake_those_that_wait_for_the_type_and_everything_wakes_all() {
         let all: Arc<BlockedClients> = Arc::default();
-        let (_list, a) = wait(&all, &["k"], AwaitedType::List);
-        let (_sorted, b) = wait(&all, &["k"], AwaitedType::SortedSet);
+        let (mut list, a) = wait(&all, &["k"], AwaitedType::List);
+        let (sorted, b) = wait(&all, &["k"], AwaitedType::SortedSet);
         all.replica_changed(b"k", AwaitedType::SortedSet);
         assert_eq!(counts(&[&a, &b]), [0, 1]);
         all.all_changed();
         assert_eq!(counts(&[&a, &b]), [1, 1], "one of them was woken before");
+        let (key, anything) = (WokenBy::Key(awaited_hash(b"k")), WokenBy::Anything);
+        assert_eq!((list.woken(), sorted.woken()), (Some(anything), Some(key)));
+        // Changes during the look wake it again; one that finds nothing leaves without waking anybody.
+        list.listen();
+        assert_eq!(list.woken(), None);
+        let (_behind, c) = wait(&all, &["k"], AwaitedType::List);
+        all.replica_changed(b"k", AwaitedType::List);
+        assert_eq!((counts(&[&a, &c]), list.woken()), (vec![2, 0], Some(key)));
+        list.listen();
+        list.note_nothing();
+        drop(list);
+        assert_eq!(counts(&[&c]), [0]);
     }
 }

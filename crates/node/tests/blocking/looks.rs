@@ -84,3 +84,33 @@ fn a_look_without_an_answer_says_that_nothing_was_taken() {
         assert_eq!(waiting.ask("BLPOP k 0"), "[k x]");
     }
 }
+
+#[test]
+fn a_command_that_may_have_changed_any_key_has_those_that_wait_look_and_order_nothing() {
+    const WAITING: usize = 50;
+    let _limit = amcast_test_policy::time_limit();
+    let backend = Observed::new(&store(), NodeState::Absent, false);
+    let gateway = backend.serve(1);
+    let mut c = QueueClient::new(&gateway);
+    let mut waiting: Vec<QueueClient> = (0..WAITING)
+        .map(|n| {
+            let mut client = QueueClient::new(&gateway);
+            client.send(&format!("BLPOP k{n} 0"));
+            client
+        })
+        .collect();
+    c.await_blocked(WAITING);
+    // More keys than are looked at one by one.
+    let keys: String = (0..65).map(|n| format!(" absent{n}")).collect();
+    let before = backend.counts();
+    assert_eq!(c.ask(&format!("DEL{keys}")), ":0");
+    let looked = || backend.counts().ordered_reads - before.ordered_reads >= WAITING;
+    assert!(comes(Duration::from_secs(20), looked), "{:?}", backend.counts());
+    assert_eq!(backend.counts().writes, before.writes + 1, "of that command");
+    // One that finds its key takes the element.
+    let pushed: String = (0..65).map(|n| format!("RPUSH k{n} x\r\n")).collect();
+    c.send(&format!("MULTI\r\n{pushed}EXEC"));
+    for (n, client) in waiting.iter_mut().enumerate() {
+        assert_eq!(client.answer(), format!("[k{n} x]"));
+    }
+}

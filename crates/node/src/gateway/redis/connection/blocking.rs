@@ -9,7 +9,7 @@ use super::super::failures::as_not_executed;
 use super::{AfterAnswer, AnswerSlot, RedisConnection};
 use crate::gateway::backend::Backend;
 use amcast_core::{Outcome, ServiceAnswer};
-use amcast_kv::blocked_clients::{KeyWait, awaited_hash};
+use amcast_kv::blocked_clients::{KeyWait, WokenBy, awaited_hash};
 use amcast_kv::client::{ClientInfo, Unblocked};
 use amcast_kv::command_stats::{CallEnd, CommandCall};
 use amcast_kv::commands::blocking::{self, BlockingForm};
@@ -70,6 +70,21 @@ impl BlockingCall {
     /// Whether what is under way only looks for its keys.
     pub(super) const fn looks(&self) -> bool {
         self.looks
+    }
+
+    /// Its next request: the command again if it is to take something, a read that looks for its keys otherwise. The arguments.
+    fn begin_request(&mut self, takes: bool) -> Vec<u8> {
+        self.looks = !takes;
+        // Later changes wake it again: the request is ordered behind the one that woke it.
+        if takes {
+            self.wait.retry();
+            return self.args.clone();
+        }
+        // A key that changes at this moment is a reason to take: that wake-up stays.
+        if self.wait.woken() == Some(WokenBy::Anything) {
+            self.wait.listen();
+        }
+        self.look.clone()
     }
 
     /// Whether the answer leaves its client waiting.
@@ -235,18 +250,13 @@ impl<B: Backend> RedisConnection<B> {
             return self.end_blocked(at, &answer, (resp, silent), call);
         }
         let retry_at = self.blocked.retry_at.unwrap_or(now);
-        let takes = blocking.wait.is_woken() || self.blocked.is_due;
-        let is_due = takes || retry_at <= now;
+        let woken = blocking.wait.woken();
+        // One that any change has woken has no reason to think that there is an element: all others were woken as well.
+        let takes = self.blocked.is_due || matches!(woken, Some(WokenBy::Key(_)));
+        let is_due = takes || woken.is_some() || retry_at <= now;
         // A client that has left takes nothing: its connection ends when it is looked at next.
         if is_due && !self.wire.is_hung_up() {
-            blocking.looks = !takes;
-            let args = match takes {
-                true => blocking.args.clone(),
-                false => blocking.look.clone(),
-            };
-            if takes {
-                blocking.wait.listen();
-            }
+            let args = blocking.begin_request(takes);
             let then = AfterAnswer::Blocking(blocking);
             self.answers.slots[at] = AnswerSlot::Refused { args, then, resp, silent, call };
             self.refused.count += 1;
