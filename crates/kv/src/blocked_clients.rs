@@ -256,6 +256,19 @@ impl KeyWait {
         }
     }
 
+    /// It cannot make use now of the change that woke it: another client is woken for that. It looks for its keys when it can,
+    /// as if any had changed, and is woken no more until then.
+    pub fn pass_on(&self) {
+        let mut turns = lock(&self.all.turns);
+        let Some(client) = turns.clients.get_mut(&self.number) else { return };
+        let Some(WokenBy::Key(key)) = client.woken else { return };
+        client.woken = Some(WokenBy::Anything);
+        let of = client.awaited;
+        let next = turns.next(key, of);
+        drop(turns);
+        next.iter().for_each(|info| (info.wake)());
+    }
+
     /// Its command found nothing.
     pub const fn note_nothing(&mut self) {
         (self.is_trying, self.tried_for) = (false, None);
@@ -421,6 +434,27 @@ mod tests {
         second.retry();
         drop(second);
         assert_eq!(counts(&[&a, &b, &c]), [0, 0, 1]);
+    }
+
+    #[test]
+    fn one_that_cannot_take_passes_each_wake_up_on_once_and_has_its_turn_again_later() {
+        let all: Arc<BlockedClients> = Arc::default();
+        let (mut first, a) = wait(&all, &["k"], AwaitedType::List);
+        let (mut second, b) = wait(&all, &["k"], AwaitedType::List);
+        let (_third, c) = wait(&all, &["k"], AwaitedType::List);
+        all.replica_changed(b"k", AwaitedType::List);
+        first.pass_on();
+        first.pass_on();
+        assert_eq!(counts(&[&a, &b, &c]), [1, 1, 0]);
+        assert_eq!(first.woken(), Some(WokenBy::Anything));
+        second.retry();
+        second.note_nothing();
+        all.replica_changed(b"k", AwaitedType::List);
+        assert_eq!(counts(&[&a, &b, &c]), [1, 2, 0], "it is not woken while it cannot take");
+        first.listen();
+        first.note_nothing();
+        all.replica_changed(b"k", AwaitedType::List);
+        assert_eq!(counts(&[&a, &b, &c]), [2, 2, 0]);
     }
 
     #[test]

@@ -295,6 +295,41 @@ fn a_client_that_waits_for_a_key_with_a_computed_hash_keeps_nobody_waiting_for_a
 }
 
 #[test]
+fn a_client_that_does_not_read_its_answers_keeps_no_element_from_those_behind_it() {
+    let _limit = amcast_test_policy::time_limit();
+    let gateway = gateway(true);
+    let mut c = QueueClient::new(&gateway);
+    let element = "x".repeat(1_000_000);
+    for n in 0..15 {
+        // It is too large to be sent inline.
+        let key = format!("large{n}");
+        let head = format!("*3\r\n$5\r\nRPUSH\r\n${}\r\n{key}\r\n${}", key.len(), element.len());
+        assert_eq!(c.ask(&format!("{head}\r\n{element}")), ":1");
+    }
+    let (mut full, mut waiting) = (QueueClient::new(&gateway), QueueClient::new(&gateway));
+    let pops: String = (0..15).map(|n| format!("LPOP large{n}\r\n")).collect();
+    full.send(&format!("{pops}BLPOP k 0"));
+    c.await_blocked(1);
+    waiting.send("BLPOP k 0");
+    c.await_blocked(2);
+    let begun = Instant::now();
+    c.ask("RPUSH k 1");
+    assert_eq!(waiting.answer(), "[k 1]");
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    // Nobody else waits: it takes the next one once it has read.
+    c.ask("RPUSH k 2");
+    for _ in 0..15 {
+        assert_eq!(full.answer().len(), element.len());
+    }
+    assert_eq!(full.answer(), "[k 2]");
+    // It has its turn as before.
+    full.send("BLPOP k 0");
+    c.await_blocked(1);
+    c.ask("RPUSH k 3");
+    assert_eq!(full.answer(), "[k 3]");
+}
+
+#[test]
 fn a_client_that_left_takes_nothing_also_behind_commands_that_were_not_read() {
     let _limit = amcast_test_policy::time_limit();
     // Where no replica tells of changes, clients are looked at each second.

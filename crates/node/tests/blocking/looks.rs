@@ -114,3 +114,32 @@ fn a_command_that_may_have_changed_any_key_has_those_that_wait_look_and_order_no
         assert_eq!(client.answer(), format!("[k{n} x]"));
     }
 }
+
+#[test]
+fn tries_behind_a_command_without_an_answer_do_not_use_up_the_numbers_of_the_session() {
+    let _limit = amcast_test_policy::time_limit();
+    let backend = Observed::new(&store(), NodeState::Absent, false);
+    let gateway = backend.serve(1);
+    let (mut waiting, mut c) = (QueueClient::new(&gateway), QueueClient::new(&gateway));
+    backend.withhold_next();
+    waiting.send("SET before 1\r\nBLPOP k 0");
+    c.await_blocked(1);
+    // Each of these wakes it, and leaves nothing.
+    let mut tries = 0;
+    while tries < 1100 {
+        let writes = backend.counts().writes;
+        c.send("MULTI\r\nRPUSH k x\r\nDEL k\r\nEXEC");
+        let answers: Vec<String> = (0..4).map(|_| c.answer()).collect();
+        assert_eq!(answers[3], "[:1 :1]");
+        if !comes(Duration::from_secs(5), || backend.counts().writes >= writes + 2) {
+            break;
+        }
+        tries += 1;
+    }
+    assert!((400..1000).contains(&tries), "{tries} tries");
+    c.await_blocked(1);
+    backend.release();
+    assert_eq!(waiting.answer(), "+OK");
+    c.ask("RPUSH k x");
+    assert_eq!(waiting.answer(), "[k x]");
+}

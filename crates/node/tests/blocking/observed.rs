@@ -1,4 +1,4 @@
-//! A backend that counts the requests of a gateway, and fails some.
+//! A backend that counts the requests of a gateway, and fails or withholds some.
 
 use super::SHARDS;
 use amcast_core::{GroupSet, Outcome, ServiceAnswer};
@@ -11,7 +11,7 @@ use amcast_node::gateway::{
 };
 use amcast_smr::{Envelope, SessionWrite};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// How the node of this process answers reads from its executed state.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -24,6 +24,9 @@ pub(super) enum NodeState {
     Stalled,
 }
 
+/// A command that is not executed yet.
+type WithheldCommand = (GroupSet, Vec<u8>, u64);
+
 /// One gateway's way to a store that gateways share.
 pub(super) struct Observed {
     store: Arc<LocalBackend>,
@@ -31,6 +34,8 @@ pub(super) struct Observed {
     node: NodeState,
     reads_apart: bool,
     fails_reads: AtomicBool,
+    withholds: AtomicBool,
+    withheld: Mutex<Option<WithheldCommand>>,
     writes: AtomicUsize,
     ordered_reads: AtomicUsize,
     unordered_reads: AtomicUsize,
@@ -52,6 +57,8 @@ impl Observed {
             node,
             reads_apart,
             fails_reads: false.into(),
+            withholds: false.into(),
+            withheld: Mutex::default(),
             writes: 0.into(),
             ordered_reads: 0.into(),
             unordered_reads: 0.into(),
@@ -78,6 +85,17 @@ impl Observed {
     /// Reads have no answer from now on.
     pub(super) fn fail_reads(&self) {
         self.fails_reads.store(true, Ordering::SeqCst);
+    }
+
+    /// The next command is executed when it is released.
+    pub(super) fn withhold_next(&self) {
+        self.withholds.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn release(&self) {
+        let withheld = self.withheld.lock().unwrap().take();
+        let (dst, mut command, token) = withheld.expect("a command was withheld");
+        self.execute(dst, &mut command, token);
     }
 
     fn sink(&self) -> Arc<dyn BackendAnswers> {
@@ -111,7 +129,9 @@ impl Backend for Observed {
 
     fn submit(&self, dst: GroupSet, command: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy> {
         let (envelope, _) = Envelope::decode(command).expect("an envelope");
-        if envelope.read_only {
+        if self.withholds.swap(false, Ordering::SeqCst) {
+            *self.withheld.lock().unwrap() = Some((dst, command.clone(), token));
+        } else if envelope.read_only {
             self.ordered_reads.fetch_add(1, Ordering::SeqCst);
             self.execute_read(dst, command, token);
         } else {

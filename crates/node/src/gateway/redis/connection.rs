@@ -270,9 +270,8 @@ impl<B: Backend> RedisConnection<B> {
                 leave_turn(cx);
                 return Poll::Pending;
             }
-            if self.input.held_back
-                && (self.is_calm() || self.refused.count > 0 && self.is_being_read())
-            {
+            let retries = self.refused.count > 0 || self.is_blocked();
+            if self.input.held_back && (self.is_calm() || retries && self.is_being_read()) {
                 continue;
             }
             let next = if self.closing {

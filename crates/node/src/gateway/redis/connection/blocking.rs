@@ -34,6 +34,10 @@ const RETRY: Duration = Duration::from_secs(10);
 /// The same where no replica does: other gateways may have changed its keys.
 const RETRY_DEAF: Duration = Duration::from_secs(1);
 
+/// Tries of one command while a command before it has no answer: half of the requests of a session that replicas remember. Each try
+/// is a request, and none of them is forgotten while an earlier one is open.
+const TRIES_MAX: u64 = 512;
+
 /// The beginning of the error of a client whose look has no answer.
 const LOOK_FAILED: &str = "the shards did not say whether the keys exist";
 
@@ -254,8 +258,9 @@ impl<B: Backend> RedisConnection<B> {
         // One that any change has woken has no reason to think that there is an element: all others were woken as well.
         let takes = self.blocked.is_due || matches!(woken, Some(WokenBy::Key(_)));
         let is_due = takes || woken.is_some() || retry_at <= now;
+        let may_try = self.may_try();
         // A client that has left takes nothing: its connection ends when it is looked at next.
-        if is_due && !self.wire.is_hung_up() {
+        if is_due && may_try && !self.wire.is_hung_up() {
             let args = blocking.begin_request(takes);
             let then = AfterAnswer::Blocking(blocking);
             self.answers.slots[at] = AnswerSlot::Refused { args, then, resp, silent, call };
@@ -263,9 +268,23 @@ impl<B: Backend> RedisConnection<B> {
             self.blocked = BlockedState::default();
             return;
         }
+        if is_due && !may_try {
+            // Others take the elements meanwhile. An answer, or room for answers, has this connection looked at again.
+            blocking.wait.pass_on();
+            self.blocked.retry_at = Some(now + self.retry_after());
+            self.input.held_back |= !self.is_being_read();
+        }
+        let retry_at = self.blocked.retry_at.unwrap_or(now);
         let until = blocking.until.map_or(retry_at, |until| until.min(retry_at));
         self.answers.slots[at] = AnswerSlot::Blocked { blocking, resp, silent, call };
         self.wake_blocked_at(until, cx);
+    }
+
+    /// Whether a command of a client that waits may be sent again: its client reads, and the commands before it have
+    /// not been open for so many of its tries that replicas would refuse the next one.
+    fn may_try(&self) -> bool {
+        let first = self.pipeline.first_open();
+        self.is_being_read() && first.is_none_or(|first| self.last_request - first < TRIES_MAX)
     }
 
     /// After how long a client that waits has its keys looked for in any case.
