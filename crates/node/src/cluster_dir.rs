@@ -185,6 +185,10 @@ impl LogLocation {
     /// know by a margin of 256. A peer that knows a still later one refuses it, and names that. Where
     /// no peer knows any, it takes a number from the upper half of a disk's, by the wall clock: earlier
     /// versions of the program counted so.
+    ///
+    /// A disk has 65,536 numbers. A node whose directory is emptied before each start has taken them after 255 starts, or
+    /// some hundred where the first number was the clock's, and takes those of the next disk then: a disk that was replaced
+    /// once is not found by its number any more (`check_disk`). Peers still refuse a number that is not the latest.
     pub fn has_lived(&mut self, last_known: Option<u32>) {
         self.lived = true;
         self.first_life = last_known.map_or_else(life_by_the_clock, life_beyond);

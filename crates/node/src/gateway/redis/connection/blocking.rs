@@ -176,7 +176,7 @@ impl<B: Backend> RedisConnection<B> {
     }
 
     /// Wakes clients that wait for the keys which this request may have changed, if no replica of this process does. A command that
-    /// found nothing has changed none.
+    /// found nothing has changed none. `WATCH` counts as a command that writes its keys: it wakes clients for nothing.
     pub(super) fn tell_blocked(&self, at: usize, request: u64, answer: &[u8]) {
         let blocked = &self.client.server.blocked;
         if blocked.count() == 0 || blocked.hears_replicas() {
