@@ -149,6 +149,15 @@ impl About {
         let uniform = [Property::UniformAgreement, Property::Ua];
         uniform.iter().any(|p| self.promises.contains(p))
     }
+
+    /// How many replicas of a group certainly have a message that one of them delivered, that one included: a majority
+    /// where they agree uniformly although any minority may fail. Otherwise a delivery proves nothing of the others: no
+    /// replica may fail, or the only one left delivers alone.
+    pub fn certain_replicas(&self, cluster: &ClusterShape) -> usize {
+        let no_majority = [Assumption::NoCrash, Assumption::OneFit];
+        let by_majority = !no_majority.iter().any(|a| self.assumes.contains(a));
+        if by_majority && self.agrees_uniformly() { cluster.quorum() } else { 1 }
+    }
 }
 
 /// One process of a protocol.

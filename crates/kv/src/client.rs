@@ -45,9 +45,9 @@ pub struct StoreServer {
     epoch: AtomicU64,
     /// Connections served at a time.
     pub clients_max: usize,
-    /// Replicas of each shard besides the one that answers: what `WAIT` returns, since a command
-    /// is answered when it is ordered for good.
-    pub other_replicas: usize,
+    /// How many replicas of a shard certainly have a write once it is answered, besides the one that executed it for the
+    /// answer: what `WAIT` returns.
+    pub other_certain_replicas: usize,
     /// The cluster's state.
     pub status: Arc<dyn ServerStatus>,
     /// The statistics of its commands.
@@ -64,8 +64,10 @@ pub struct StoreServer {
     pub others: OnceLock<Metrics>,
     /// 40 hexadecimal digits that no other server has, nor an earlier life of this one.
     pub run_id: String,
-    /// By the host's clock.
+    /// When it was made, by the host's clock.
     pub started_us: u64,
+    /// The same in seconds since 1970.
+    pub started_unix_s: u64,
     /// The settings that clients may change.
     pub settings: Mutex<Settings>,
     /// The connected clients, by their ids.
@@ -80,16 +82,17 @@ impl StoreServer {
     pub fn new(
         partitions: Arc<Partitions>,
         clients_max: usize,
-        other_replicas: usize,
+        other_certain_replicas: usize,
         password: Option<String>,
         status: Arc<dyn ServerStatus>,
     ) -> Self {
+        let settings = Settings::new(password, clients_max, status.syncs_writes());
         Self {
+            status,
             epoch: AtomicU64::new(partitions.epoch()),
             partitions: Mutex::new(partitions),
             clients_max,
-            other_replicas,
-            status,
+            other_certain_replicas,
             stats: AllStats::default(),
             refusals: Refusals::default(),
             connections: AtomicU64::new(0),
@@ -98,7 +101,8 @@ impl StoreServer {
             others: OnceLock::new(),
             run_id: run_id(),
             started_us: host_us(),
-            settings: Mutex::new(Settings::new(password, clients_max)),
+            started_unix_s: wall_us() / 1_000_000,
+            settings: Mutex::new(settings),
             clients: Mutex::default(),
             blocked: Arc::default(),
         }

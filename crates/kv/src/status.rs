@@ -58,6 +58,11 @@ pub trait ServerStatus: Send + Sync + 'static {
         self.ready()
     }
 
+    /// Whether a write is synced on the disks of a majority before it is answered.
+    fn syncs_writes(&self) -> bool {
+        false
+    }
+
     /// Problems that need attention although commands can be served, for people: a sentence each.
     fn remarks(&self) -> Vec<String> {
         Vec::new()

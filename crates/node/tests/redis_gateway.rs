@@ -1,6 +1,9 @@
 //! The gateway against a backend that answers late, from another thread, in another order, has
 //! commands delivered twice, and is often busy: all that its contract allows.
 
+#[path = "redis_gateway/server.rs"]
+mod server;
+
 use amcast_core::rng::Rng;
 use amcast_core::{Gid, GroupSet, MsgId, Outcome, Pid, ServiceAnswer};
 use amcast_kv::client::StoreServer;
@@ -405,15 +408,14 @@ fn a_password_is_asked_for() {
 
 /// A gateway that executes by itself, with a password or without.
 fn local(password: Option<&str>) -> RedisGateway {
+    local_of(password, 0, Arc::new(LocalBackend::new(SHARDS, 1)))
+}
+
+/// The same with this status, where an answer proves a write of so many other replicas.
+fn local_of(password: Option<&str>, certain: usize, status: Arc<dyn ServerStatus>) -> RedisGateway {
     let backend = Arc::new(LocalBackend::new(SHARDS, 1));
-    let status: Arc<dyn ServerStatus> = backend.clone();
-    let server = Arc::new(StoreServer::new(
-        Partitions::by_slot(SHARDS).into(),
-        100,
-        0,
-        password.map(str::to_owned),
-        status,
-    ));
+    let (map, password) = (Partitions::by_slot(SHARDS).into(), password.map(str::to_owned));
+    let server = Arc::new(StoreServer::new(map, 100, certain, password, status));
     redis::start(redis::RedisGatewayConfig::new(([127, 0, 0, 1], 0).into(), 1), backend, server)
         .unwrap()
 }
@@ -506,83 +508,6 @@ fn the_bytes_of_watched_keys_are_bounded_too() {
     assert_eq!(pipeline(&mut c, &["UNWATCH".into()]), ["+OK"]);
     c.get_mut().write_all(watch('c').as_bytes()).unwrap();
     assert_eq!(line(&mut c), "+OK");
-}
-
-#[test]
-fn nothing_is_said_to_be_set_that_has_no_effect_but_encodings() {
-    let _limit = amcast_test_policy::time_limit();
-    let gateway = local(Some("secret"));
-    let mut c = connect(&gateway);
-    let cases = [
-        ("AUTH secret", "+OK"),
-        ("CONFIG SET save ''", "+OK"),
-        ("CONFIG SET appendonly no maxmemory 0", "+OK"),
-        (
-            "CONFIG SET appendonly no maxmemory 1gb",
-            "-ERR CONFIG SET failed (possibly related to argument 'maxmemory') - it holds for all \
-             nodes: AMCAST.MAXMEMORY sets it",
-        ),
-        (
-            "CONFIG SET SAVE '60 1'",
-            "-ERR CONFIG SET failed (possibly related to argument 'save') - can't set immutable \
-             config",
-        ),
-        (
-            "CONFIG SET requirepass other",
-            "-ERR CONFIG SET failed (possibly related to argument 'requirepass') - a password \
-             holds for all gateways of a cluster: start it with --password-file",
-        ),
-        ("CONFIG SET list-max-ziplist-size 4 hash-max-listpack-value 9", "+OK"),
-        (
-            "CONFIG SET list-max-ziplist-size 5 save x",
-            "-ERR CONFIG SET failed (possibly related to argument 'save') - can't set immutable \
-             config",
-        ),
-        (
-            "CONFIG SET zset-max-ziplist-value many",
-            "-ERR CONFIG SET failed (possibly related to argument 'zset-max-ziplist-value') - \
-             argument couldn't be parsed into an integer",
-        ),
-        (
-            "CONFIG SET no-such 1",
-            "-ERR Unknown option or number of arguments for CONFIG SET - 'no-such'",
-        ),
-    ];
-    let (commands, expected): (Vec<_>, Vec<_>) =
-        cases.into_iter().map(|(c, e)| (c.to_owned(), e.to_owned())).unzip();
-    assert_eq!(pipeline(&mut c, &commands), expected);
-    // A new client is still admitted with the first password.
-    let commands = ["AUTH other", "AUTH secret", "CONFIG GET maxmemory"].map(str::to_owned);
-    let answers = pipeline(&mut connect(&gateway), &commands);
-    assert!(answers[0].starts_with("-WRONGPASS"), "{answers:?}");
-    assert_eq!(answers[1..], ["+OK", "*2"]);
-    // By both of its names.
-    let commands = ["AUTH secret", "CONFIG GET list-max-*"].map(str::to_owned);
-    assert_eq!(pipeline(&mut connect(&gateway), &commands), ["+OK", "*4"]);
-}
-
-/// The fields of `INFO`, by name.
-fn info(gateway: &RedisGateway) -> std::collections::BTreeMap<String, String> {
-    let mut c = connect(gateway);
-    c.get_mut().write_all(b"INFO\r\n").unwrap();
-    let bytes: usize = line(&mut c)[1..].parse().unwrap();
-    let mut text = vec![0; bytes];
-    c.read_exact(&mut text).unwrap();
-    let text = String::from_utf8(text).unwrap();
-    let facts = text.lines().filter_map(|l| l.split_once(':'));
-    facts.map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
-}
-
-#[test]
-fn info_claims_nothing_that_is_not_so() {
-    let _limit = amcast_test_policy::time_limit();
-    let (one, other) = (info(&local(None)), info(&local(None)));
-    assert_eq!(one["aof_enabled"], "0", "nothing is on disk");
-    assert_eq!(one["run_id"].len(), 40);
-    assert!(one["run_id"].bytes().all(|b| b.is_ascii_hexdigit()), "{}", one["run_id"]);
-    assert_ne!(one["run_id"], other["run_id"], "no two servers are the same");
-    let bytes = |name: &str| one[name].parse::<u64>().unwrap();
-    assert!(bytes("used_memory") > 100_000 && bytes("used_memory_rss") >= bytes("used_memory"));
 }
 
 #[test]

@@ -78,7 +78,7 @@ pub fn mutants(name: &str) -> &'static [MutantInfo] {
 mod tests {
     use super::*;
     use alloc::collections::BTreeSet;
-    use amcast_core::Property;
+    use amcast_core::{ClusterShape, Property};
 
     #[test]
     fn every_name_is_found_and_is_one_protocols() {
@@ -89,6 +89,33 @@ mod tests {
         }
         assert!(find("no such protocol").is_none());
         assert!(find(USUAL_PROTOCOL).is_some_and(|entry| entry.capabilities().crash_tolerance));
+    }
+
+    #[test]
+    fn a_delivery_proves_a_majority_where_agreement_is_uniform_although_a_minority_may_fail() {
+        let others = |name: &str| {
+            [1, 2, 3, 4, 5].map(|replicas| {
+                let cluster = ClusterShape::new(1, replicas, 0).unwrap();
+                find(name).unwrap().about().certain_replicas(&cluster) - 1
+            })
+        };
+        let majority = [
+            "multi-ring",
+            "multi-ring-async",
+            "multi-ring-memory",
+            "tram",
+            "fastcast",
+            "lcr",
+            "sb-urcast",
+        ];
+        for name in majority {
+            assert_eq!(others(name), [0, 1, 1, 2, 2], "{name}");
+        }
+        // Not uniform, uniform among the members of a view that may be one process, or without crashes.
+        let one = ["sb-rcast", "bb-rcast-urcast", "toto", "all-ack", "fastcast-perfect", "skeen"];
+        for name in one {
+            assert_eq!(others(name), [0; 5], "{name}");
+        }
     }
 
     #[test]

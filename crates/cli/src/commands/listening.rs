@@ -17,6 +17,7 @@ use amcast_node::service::{
     CallBook, ClusterBackend, ClusterWatch, Reads, blocked_clients, first_partitions, forgets,
 };
 use amcast_node::system::{has_too_many_files, refuses_file};
+use amcast_protocols::catalog;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -183,11 +184,12 @@ impl OpenPorts {
         (reads, hears): (Option<Arc<Reads>>, GrowthSource),
     ) -> Result<Self, Failure> {
         let status = Arc::clone(watch) as Arc<dyn ServerStatus>;
-        let others = file.replicas - 1;
+        let entry = catalog::find(&file.protocol).expect("a cluster of it runs");
+        let certain = entry.about().certain_replicas(&watch.cluster());
         let server = StoreServer::new(
             first_partitions(file).map_err(Failure::Misuse)?.into(),
             REDIS_CLIENTS_MAX,
-            others,
+            certain - 1,
             file.password.clone(),
             status,
         );

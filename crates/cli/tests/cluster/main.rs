@@ -19,6 +19,7 @@ mod partitions;
 mod queues;
 mod refused;
 mod replaced;
+mod reported;
 mod room;
 mod short_lives;
 mod shortened;

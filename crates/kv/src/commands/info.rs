@@ -63,22 +63,18 @@ const SECTIONS: &[Section] = &[
         ])
     }),
     usual("Memory", memory),
-    usual("Persistence", |_| {
+    usual("Persistence", |c| {
+        // A gateway itself loads, saves and rewrites nothing at any time.
         facts(&[
             ("loading", &0),
             ("rdb_bgsave_in_progress", &0),
-            ("aof_enabled", &0),
+            ("aof_enabled", &u8::from(c.server.status.syncs_writes())),
             ("aof_rewrite_in_progress", &0),
         ])
     }),
     usual("Stats", stats),
     usual("Replication", |c| {
-        facts(&[
-            ("role", &"master"),
-            ("connected_slaves", &c.server.other_replicas),
-            ("master_replid", &c.server.run_id),
-            ("master_repl_offset", &0),
-        ])
+        facts(&[("role", &"master"), ("connected_slaves", &connected_replicas(c))])
     }),
     usual("CPU", cpu),
     asked("Commandstats", command_stats),
@@ -104,6 +100,12 @@ fn server(c: &ClientState) -> Vec<(String, String)> {
         ("amcast_node", &c.server.status.node()),
         ("amcast_protocol", &c.server.status.protocol()),
     ])
+}
+
+/// How many replicas each shard has now, as far as is known, besides the one that executes a command for its answer.
+fn connected_replicas(c: &ClientState) -> usize {
+    let shards = c.server.status.shards();
+    shards.iter().map(|shard| shard.replicas.0.saturating_sub(1)).min().unwrap_or(0)
 }
 
 /// Memory of the process that answers, and of the keys of a node.

@@ -31,7 +31,7 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
         3,
         "noscript",
         wait,
-        "Returns how many replicas have the acknowledged writes.",
+        "Returns at once how many other replicas certainly have each write that was answered before.",
     ),
     CommandSpec::local(
         "role",
@@ -53,7 +53,7 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
         1,
         "loading stale fast",
         lastsave,
-        "Returns when the data was saved: now.",
+        "Returns until when writes are certainly on disk: now, or the gateway's start where they are not synced.",
     ),
     CommandSpec::ordered(
         TIDY,
@@ -115,15 +115,16 @@ fn present_name(name: &str) -> &str {
     ENCODINGS.iter().find_map(of).unwrap_or(name)
 }
 
-/// Parameters that `CONFIG` shows, constants that clients look for: a cluster is set up when it is started, the same on all
+/// Parameters that `CONFIG` shows, those that clients look for: a cluster is set up when it is started, the same on all
 /// gateways. [`ENCODINGS`] may be set, each gateway's for itself.
 pub struct Settings(BTreeMap<&'static str, String>);
 
 impl Settings {
-    /// With this password, if one is asked for, and so many connections at a time.
-    pub fn new(password: Option<String>, clients_max: usize) -> Self {
+    /// With this password, if one is asked for, so many connections at a time, and writes that are synced before
+    /// their answers or not.
+    pub fn new(password: Option<String>, clients_max: usize, syncs_writes: bool) -> Self {
         let mut all: BTreeMap<&'static str, String> = [
-            ("appendonly", "no"),
+            ("appendonly", if syncs_writes { "yes" } else { "no" }),
             ("databases", "1"),
             ("maxmemory", "0"),
             ("maxmemory-policy", "noeviction"),
@@ -134,6 +135,9 @@ impl Settings {
         ]
         .map(|(k, v)| (k, v.to_owned()))
         .into();
+        if syncs_writes {
+            all.insert("appendfsync", "always".to_owned());
+        }
         all.extend(ENCODINGS.map(|(name, _, usual)| (name, usual.to_string())));
         all.insert("requirepass", password.unwrap_or_default());
         all.insert("hll-sparse-max-bytes", hyperloglog::SPARSE_BYTES_MAX.to_string());
@@ -469,7 +473,8 @@ fn wait(
     match parse_int(args[2]) {
         None => return Err(RedisError::new("ERR timeout is not an integer or out of range")),
         Some(n) if n < 0 => return Err(RedisError::new("ERR timeout is negative")),
-        Some(_) => reply.count(c.server.other_replicas),
+        // A write is answered once so many have it, and waiting proves no more of the others.
+        Some(_) => reply.count(c.server.other_certain_replicas),
     }
     DONE
 }
@@ -488,11 +493,16 @@ fn fine(_: &mut ClientState, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<After
 }
 
 fn lastsave(
-    _: &mut ClientState,
+    c: &mut ClientState,
     _: &[&[u8]],
     reply: &mut Reply<'_>,
 ) -> Result<AfterRun, RedisError> {
-    reply.int((wall_us() / 1_000_000) as i64);
+    let saved_s = match c.server.status.syncs_writes() {
+        true => wall_us() / 1_000_000,
+        // As a server that has saved nothing since it started.
+        false => c.server.started_unix_s,
+    };
+    reply.int(saved_s as i64);
     DONE
 }
 

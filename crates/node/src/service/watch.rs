@@ -8,7 +8,7 @@ use crate::control::{NodeStatus, ReplicaStatus, statuses_of};
 use crate::node_address::NodeAddress;
 use crate::supervisor::NodeProcess;
 use crate::workload::WorkloadCounter;
-use amcast_core::{ClusterShape, Gid, GroupSet};
+use amcast_core::{ClusterShape, Durability, Entry, Gid, GroupSet};
 use amcast_kv::status::{ServerStatus, ShardStatus};
 use amcast_protocols::catalog;
 use amcast_smr::Metric;
@@ -52,6 +52,12 @@ impl fmt::Display for LostShard {
             self.shard.0, self.hold, self.of
         )
     }
+}
+
+/// Whether this protocol syncs a write on a majority's disks before it is answered.
+fn syncs_writes(protocol: &str) -> bool {
+    let synced = |entry: &dyn Entry| entry.capabilities().durability == Durability::Synced;
+    catalog::find(protocol).is_some_and(synced)
 }
 
 /// Whether a node that starts again has forgotten what it knew: the protocol of this cluster keeps
@@ -128,6 +134,8 @@ pub struct ClusterWatch {
     /// The node that the process is, if it is one.
     own: Option<usize>,
     protocol: String,
+    /// Whether the protocol syncs a write on a majority's disks before that is answered.
+    syncs_writes: bool,
     cluster: ClusterShape,
     dir: Arc<ClusterDir>,
     nodes: Arc<Mutex<Vec<NodeAddress>>>,
@@ -221,6 +229,7 @@ impl ClusterWatch {
         Ok(Self {
             name,
             own,
+            syncs_writes: syncs_writes(&protocol),
             protocol,
             cluster,
             dir,
@@ -366,6 +375,10 @@ impl ServerStatus for ClusterWatch {
         self.ready()?;
         let Some(own) = self.own else { return Ok(()) };
         own_ready(own, &lock(&self.state).said[own])
+    }
+
+    fn syncs_writes(&self) -> bool {
+        self.syncs_writes
     }
 
     fn remarks(&self) -> Vec<String> {
