@@ -112,7 +112,14 @@ mod tests {
             assert_eq!(others(name), [0, 1, 1, 2, 2], "{name}");
         }
         // Not uniform, uniform among the members of a view that may be one process, or without crashes.
-        let one = ["sb-rcast", "bb-rcast-urcast", "toto", "all-ack", "fastcast-perfect", "skeen"];
+        let one = [
+            "sb-rcast",
+            "bb-rcast-urcast",
+            "toto",
+            "all-ack",
+            "fastcast-perfect-detector",
+            "skeen",
+        ];
         for name in one {
             assert_eq!(others(name), [0; 5], "{name}");
         }

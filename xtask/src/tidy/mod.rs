@@ -8,6 +8,7 @@ mod catalog;
 mod layers;
 mod manifest;
 mod marks;
+mod mutants;
 mod names;
 mod notes;
 mod policy;
@@ -68,6 +69,7 @@ pub const RULES: &[&TidyRule] = &[
     &wording::UNFINISHED,
     &wording::OUTSIDE,
     &marks::MARKS,
+    &mutants::SHOWN_BY,
     &notes::NOTES_DECIDE_NOTHING,
     &manifest::REASONS,
     &manifest::CORE_ALONE,

@@ -222,3 +222,43 @@ impl<M: SimulatedService> Application for SimApplication<M> {
         GroupFigures::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::time::MILLISECOND;
+    use super::*;
+    use amcast_log::StoreAndLog;
+    use amcast_smr::ClockReport;
+
+    /// The simulated time at which the clocks of all nodes say so many seconds.
+    fn at(secs: u64) -> Time {
+        Time(secs * 1000 * MILLISECOND.0)
+    }
+
+    fn clock(secs: u64) -> Stamp {
+        Stamp { wall_ms: 1_000_000 + secs * 1000, host_ms: secs * 1000 }
+    }
+
+    /// The shards that the first of three nodes holds back at 140 s, where all nodes reported 100 s last.
+    fn held_after_a_stall(mutant: Option<ServiceMutant>) -> GroupSet {
+        let cluster = ClusterShape::new(1, 3, 0).expect("a cluster");
+        let shape = ServiceShape { shards: 1, rank: 0, mutant, maxmemory: 0 };
+        let mut node = SimApplication::<StoreAndLog>::new(&shape, Some((cluster, 0)));
+        for rank in 0..3 {
+            let id = MsgId { sender: cluster.replica(Gid(0), rank), seq: 1 };
+            let report = ClockReport(clock(100)).encode();
+            let (position, dst) = (rank as u64 + 1, GroupSet::one(Gid(0)));
+            node.executor
+                .deliver(Gid(0), position, id, dst, &report, &mut |_| {})
+                .expect("it has room");
+        }
+        assert!(node.knows_time() && node.held(at(101), clock(101)).is_empty());
+        node.held(at(140), clock(140))
+    }
+
+    #[test]
+    fn commands_are_held_back_after_a_stall_except_by_the_mutant_that_hands_them_in_too_soon() {
+        assert_eq!(held_after_a_stall(None), GroupSet::one(Gid(0)));
+        assert_eq!(held_after_a_stall(Some(ServiceMutant::HandsInTooSoon)), GroupSet::EMPTY);
+    }
+}

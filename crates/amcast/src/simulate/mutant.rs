@@ -167,7 +167,7 @@ impl ServiceMutant {
             ServiceJudge::Expiry,
         )
         // A shard has to order nothing for seconds, and then a key that does not live long: one run of some 2,000.
-        .shown_by("crates/amcast/tests/simulate.rs"),
+        .shown_by("crates/amcast/src/simulate/application.rs"),
         DeclaredMutant::new(
             Self::DiffersUnread,
             "differs-unread",
