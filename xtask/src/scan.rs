@@ -212,7 +212,7 @@ fn body(masked: &str, from: usize) -> Option<usize> {
     None
 }
 
-/// The parts of a masked file that are compiled for tests only: items under `#[cfg(test)]`.
+/// The parts of a masked file that are compiled for tests only: items, fields and statements under `#[cfg(test)]`.
 pub fn test_ranges(masked: &str) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     for (at, _) in masked.match_indices("#[cfg(") {
@@ -221,12 +221,40 @@ pub fn test_ranges(masked: &str) -> Vec<(usize, usize)> {
         if words(condition, "test").next().is_none() || condition.contains("not(test") {
             continue;
         }
-        let stop = masked[end..].find(['{', ';']).map(|i| end + i);
-        let Some(stop) = stop else { continue };
-        let last = if masked.as_bytes()[stop] == b'{' { closing(masked, stop) } else { Some(stop) };
-        found.push((at, last.unwrap_or(masked.len())));
+        found.push((at, attributed_end(masked, end)));
     }
     found
+}
+
+/// Where a thing ends whose attributes are before `from`: an item with its body or at its semicolon, a field or a value at its
+/// comma, too, or with the list that it is the last of.
+fn attributed_end(masked: &str, from: usize) -> usize {
+    const ITEMS: [&str; 13] = [
+        "fn", "mod", "use", "impl", "struct", "enum", "union", "trait", "type", "const", "static",
+        "unsafe", "extern",
+    ];
+    let mut i = from;
+    let mut first = None;
+    let mut open = 0usize;
+    while i < masked.len() {
+        match masked.as_bytes()[i] {
+            b'(' | b'[' => i = closing(masked, i).unwrap_or(masked.len()),
+            b'{' => return closing(masked, i).unwrap_or(masked.len()),
+            b';' => return i,
+            b',' if open == 0 && !first.is_some_and(|word| ITEMS.contains(&word)) => return i,
+            b'}' => return i,
+            b'<' => open += 1,
+            b'>' if !masked[..i].ends_with('-') => open = open.saturating_sub(1),
+            c if first.is_none() && c.is_ascii_alphabetic() => {
+                let word = identifier(&masked[i..]);
+                first = (word != "pub").then_some(word);
+                i += word.len() - 1;
+            }
+            _ => {}
+        }
+        i += 1;
+    }
+    masked.len()
 }
 
 #[cfg(test)]
@@ -272,5 +300,21 @@ mod tests {
         };
         assert!(within("fn b") && within("mod more"));
         assert!(!within("fn a") && !within("fn c") && !within("fn d"));
+    }
+
+    #[test]
+    fn a_field_for_tests_ends_at_its_comma_or_with_its_struct() {
+        let text = "struct A {\n #[cfg(test)]\n pub(super) steps: Map<u8, Vec<u8>>,\n a: u8,\n \
+                    #[cfg(test)]\n last: u8\n}\nimpl A { fn b() {} }\n\
+                    #[cfg(test)]\n#[inline]\npub fn c<T>(t: T) -> u8 where T: D, u8: E { f() }\n";
+        let ranges = test_ranges(text);
+        let within = |what: &str| {
+            let at = text.find(what).expect("it is there");
+            ranges.iter().any(|&(from, to)| from <= at && at <= to)
+        };
+        assert!(
+            within("steps") && within("Vec") && within("last") && within("fn c") && within("f()")
+        );
+        assert!(!within("a: u8") && !within("impl A") && !within("fn b"));
     }
 }
