@@ -3,11 +3,12 @@
 //! `papers/<name>.toml`, or `paper.toml` in a protocol's folder, lists every step of every algorithm in our words. A tag above the lines that
 //! carry a step, `// [TRAM 2:15-19]`, names algorithm and lines; in tests the same after `test:`.
 //! Every step is either coded and tested, or a deviation with its reason. Tags that name no step,
-//! lines that are in no step, and tests that do not exist fail the build.
+//! lines that are in no step, and tests that do not exist fail the build. So does a test's name that several files
+//! have, unless the end of a file's path is before it: `multiring_sim/promises.rs::a_test`.
 
 use crate::scan;
 use crate::source::{SourceFile, SourceLine, SourceTree};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// A line of an algorithm: its number, and the line as printed.
@@ -148,8 +149,9 @@ impl Paper {
         let existing = tests(tree);
         let mut rows = Vec::new();
         for step in &self.steps {
-            for test in step.tests.iter().filter(|test| !existing.contains(test.as_str())) {
-                faults.push(format!("{} {}: there is no test `{test}`", self.tag, step.at));
+            for test in &step.tests {
+                let fault = tie_fault(test, &existing);
+                faults.extend(fault.map(|fault| format!("{} {}: {fault}", self.tag, step.at)));
             }
             let state = step.state(&coded, &tagged);
             if let StepState::Missing { code, test } = state {
@@ -239,14 +241,32 @@ fn lines(text: &str) -> Option<Vec<AlgorithmLine>> {
     (!found.is_empty()).then_some(found)
 }
 
-/// The names of all tests of a tree.
-fn tests(tree: &SourceTree) -> BTreeSet<&str> {
-    let mut found = BTreeSet::new();
+/// The fault of a step's tie to a test, if it has one: `name`, or `end/of/path.rs::name`.
+fn tie_fault(test: &str, existing: &BTreeMap<&str, Vec<&str>>) -> Option<String> {
+    let (file, name) = test.rsplit_once("::").unwrap_or(("", test));
+    let is_meant = |path: &&&str| match path.strip_suffix(file) {
+        Some(folder) => file.is_empty() || folder.is_empty() || folder.ends_with('/'),
+        None => false,
+    };
+    let places = existing.get(name).map_or(0, |paths| paths.iter().filter(is_meant).count());
+    match places {
+        0 => Some(format!("there is no test `{test}`")),
+        1 => None,
+        n => Some(format!(
+            "{n} tests are called `{test}`: write the file's name before it, as in `a.rs::{name}`"
+        )),
+    }
+}
+
+/// The files of all tests of a tree, by the tests' names.
+fn tests(tree: &SourceTree) -> BTreeMap<&str, Vec<&str>> {
+    let mut found: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for file in tree.rust() {
         for (at, _) in file.masked.match_indices("#[test]") {
             let rest = &file.masked[at..];
             if let Some(f) = scan::words(rest, "fn").next() {
-                found.insert(scan::identifier(rest[f + 2..].trim_start()));
+                let name = scan::identifier(rest[f + 2..].trim_start());
+                found.entry(name).or_default().push(&file.path);
             }
         }
     }
@@ -291,6 +311,25 @@ mod unit {
         one(&STEPS.replace("1:3", "1:2-3"), CODE, TEST, "in two steps");
         one(&STEPS.replace("nobody stops", ""), CODE, TEST, "without a reason");
         assert!(check(&SourceTree::of(&[("papers/p.toml", "tag = 3")])).is_err());
+    }
+
+    #[test]
+    fn a_test_whose_name_several_files_have_is_named_with_its_file() {
+        let found = |tie: &str| {
+            let steps = STEPS.replace("it_goes", tie);
+            let samples = [
+                ("papers/p.toml", &*steps),
+                ("src/p/a.rs", CODE),
+                ("x/tests/a.rs", TEST),
+                ("x/tests/aa.rs", TEST),
+            ];
+            check(&SourceTree::of(&samples)).unwrap().remove(0).faults
+        };
+        assert!(found("it_goes")[0].contains("2 tests are called `it_goes`"));
+        assert_eq!(found("a.rs::it_goes"), Vec::<String>::new());
+        assert_eq!(found("tests/aa.rs::it_goes"), Vec::<String>::new());
+        assert!(found("b.rs::it_goes")[0].contains("there is no test"));
+        assert!(found("a.rs::it_stops")[0].contains("there is no test"));
     }
 
     #[test]

@@ -148,6 +148,7 @@ impl TotoMember {
         if let Some(batch) = &batch {
             note_part(from, batch, out);
         }
+        // [ToTo 3:1] the rule has a message once it has all that the message follows.
         self.causal.receive(rank, follows, batch)?;
         while let Some((rank, follows, batch)) = self.causal.next() {
             if let Some(batch) = &batch {

@@ -163,10 +163,12 @@ impl<T> TotoOrder<T> {
             let mut first = alloc::vec![0; self.members];
             first[rank] = number;
             self.pending[rank].push_back(PendingMessage { number, first, followed_by: 1, payload });
+            // [ToTo 1:1] [ToTo 3:2-4]
             if !follows_pending {
                 self.add_candidate(rank);
             }
         }
+        // [ToTo 3:5-8] a member without a vote is in the tail of no candidate.
         if self.vote[rank] == 0 {
             self.take_vote(rank, number);
         }
@@ -184,6 +186,7 @@ impl<T> TotoOrder<T> {
             let newly = queue.iter_mut().skip(from).take_while(|message| message.number <= upto);
             let mut found = 0;
             for message in newly {
+                // [ToTo 1:2]
                 message.first[rank] = follows[rank];
                 message.followed_by += 1;
                 found += 1;
@@ -222,11 +225,13 @@ impl<T> TotoOrder<T> {
                 continue;
             }
             is_vote = true;
+            // [ToTo 1:4]
             self.votes_for[one] += 1;
             for other_at in 0..self.candidates.len() {
                 let other = self.candidates[other_at];
                 self.count(1);
                 if !is_for(self, other) {
+                    // [ToTo 1:5]
                     self.less[one * self.members + other] += 1;
                 }
             }
@@ -239,6 +244,7 @@ impl<T> TotoOrder<T> {
 
     /// No more messages of that member arrive in this configuration (`Crash`).
     pub fn crash(&mut self, rank: usize) {
+        // [ToTo 4:1-3] its vote is against all candidates.
         self.crashed[rank] = true;
         if self.vote[rank] == 0 {
             self.vote[rank] = CRASHED;
@@ -279,16 +285,18 @@ impl<T> TotoOrder<T> {
         for at in 0..self.candidates.len() {
             let rank = self.candidates[at];
             let against = self.most_against(rank);
+            // [ToTo 1:6-7] the votes that may come do not suffice for any other candidate.
             if self.votes - against >= self.members - self.phi || self.is_hasty(against) {
                 sources.push(rank);
             } else if against <= self.phi {
-                // It is no source, and not beaten for good: no internal stability.
+                // [ToTo 1:8] it is no source, and not beaten for good: no internal stability.
                 return;
             }
         }
         if !self.is_externally_stable(&sources) && !self.mutants.hasty {
             return;
         }
+        // [ToTo 3:9-10] in the order of their senders, as candidates are.
         for rank in sources {
             self.ready.extend(self.pending[rank].pop_front().map(|first| (rank, first.payload)));
         }
@@ -301,6 +309,7 @@ impl<T> TotoOrder<T> {
     }
 
     fn is_externally_stable(&self, sources: &[usize]) -> bool {
+        // [ToTo 1:9-10]
         let mut chosen = sources.iter().map(|&rank| self.votes_for[rank]);
         let is_chosen = chosen.any(|votes| votes > self.phi);
         let followed = |&rank: &usize| self.candidate(rank).followed_by;
@@ -310,6 +319,7 @@ impl<T> TotoOrder<T> {
 
     /// Sources are delivered: other candidates take their place, with the votes that are there.
     fn begin_round(&mut self) {
+        // [ToTo 3:11-12]
         self.candidates.clear();
         for rank in 0..self.members {
             self.count(self.members);
@@ -363,6 +373,7 @@ impl<T> TotoOrder<T> {
     /// The vote of that member on a candidate, as a position of the paper's extended vector: none for `*`,
     /// [`u64::MAX`] for infinity.
     pub(super) fn position(&self, candidate: usize, of: usize) -> Option<u64> {
+        // [ToTo 1:3]
         let vote = self.vote[of];
         let is_for = self.candidate(candidate).first[of] == vote;
         (vote != 0).then_some(if is_for { vote } else { u64::MAX })
