@@ -192,7 +192,7 @@ pub(crate) fn genuine(x: &Index<'_>, partially: bool) -> PropertyVerdict {
                 [] => "which nobody cast".to_string(),
                 dst if partially && several => {
                     let dst: Vec<_> = dst.iter().map(|&g| x.group_name(g)).collect();
-                    format!("whose tree paths to {} contain no group of it", dst.join(", "))
+                    format!("with tree paths to {} that contain no group of it", dst.join(", "))
                 }
                 dst => {
                     let dst: Vec<_> = dst.iter().map(|&g| x.group_name(g)).collect();

@@ -271,13 +271,13 @@ const MUTANTS: &[HistoryMutant] = &[
         Property::PartiallyGenuine,
         TREE,
         &[("part g1/r0 c0:1", "part g0/r0 c0:1\npart g1/r0 c0:1")],
-        "g0/r0 takes part in ordering c0:1, whose tree paths to g3, g4 contain no group of it",
+        "g0/r0 takes part in ordering c0:1, with tree paths to g3, g4 that contain no group of it",
     ),
     (
         Property::PartiallyGenuine,
         TREE,
         &[("part g2/r0 c0:2", "part g2/r0 c0:2\npart g3/r0 c0:2")],
-        "g3/r0 takes part in ordering c0:2, whose tree paths to g1, g2 contain no group of it",
+        "g3/r0 takes part in ordering c0:2, with tree paths to g1, g2 that contain no group of it",
     ),
     (
         Property::PartiallyGenuine,
@@ -661,7 +661,7 @@ fn each_participation_is_judged_by_the_tree_that_its_process_named_last() {
     // In the second tree g1 is above the destinations' ancestor.
     let late = format!("{CHANGING}    overlay g1/r0 g0,g1,g2 g1,-,g0\n    part g1/r0 c0:2\n");
     let why = says(&late);
-    assert!(why.starts_with("g1/r0 takes part in ordering c0:2, whose tree paths"), "{why}");
+    assert!(why.starts_with("g1/r0 takes part in ordering c0:2, with tree paths"), "{why}");
     // Along the first tree it may.
     let early = format!("{CHANGING}    part g1/r0 c0:2\n");
     assert_eq!(judged(&early), PropertyVerdict::Holds);

@@ -78,8 +78,8 @@ pub const SUITE: &[(&str, MemoryLaw)] = &[
     ("each ticket is answered once", answered_once),
     ("reads give the lines", reads_give_lines),
     ("a guarded region starts revoked", starts_revoked),
-    ("what was reported written is seen after a revocation", written_is_seen),
-    ("what a revocation stops does not land later", nothing_lands_later),
+    ("a write that was reported is seen after a revocation", written_is_seen),
+    ("a write that a revocation stops does not land later", nothing_lands_later),
     ("nothing is reported written while revoked", nothing_written_while_revoked),
     ("revoking one region leaves the others alone", others_left_alone),
     ("a fresh start is empty and told once", fresh_start),
@@ -265,7 +265,7 @@ fn answered_once(make: MakeMemoryFabric<'_>) {
     tickets.sort_unstable();
     assert_eq!(tickets, [0, 1, 50]);
     assert_eq!(fabric.heard(WRITER), []);
-    assert_eq!(fabric.heard(OWNER), [], "who did not ask is not answered");
+    assert_eq!(fabric.heard(OWNER), [], "the owner did not ask, and gets no answer");
 }
 
 /// A read gives words and stamps, also of a region that someone else writes.
@@ -417,7 +417,7 @@ fn fresh_start(make: MakeMemoryFabric<'_>) {
         settle(&mut *fabric);
         assert_eq!(fabric.heard(WRITER), [MemoryEvent::Fresh(OWNER, life)], "law 5: told once");
         assert_eq!(fabric.heard(OTHER), [MemoryEvent::Fresh(OWNER, life)], "law 5: told once");
-        assert_eq!(fabric.heard(OWNER), [], "who starts is not told of itself");
+        assert_eq!(fabric.heard(OWNER), [], "a process that starts gets no event of itself");
         fabric.post(WRITER, &[write(PLAIN, 1), write(GUARDED, 2)]);
         settle(&mut *fabric);
         assert_eq!(written_then_denied(&mut *fabric), [1, 2]);

@@ -91,7 +91,7 @@ pub const SUITE: &[(&str, MessageLaw)] = &[
 /// The suite of carriers from which datagrams leave at a rate, of some megabytes a second, and where a process has room for
 /// no more than a megabyte of them.
 pub const PACED_SUITE: &[(&str, MessageLaw)] =
-    &[("who makes more datagrams than leave hears of it, and then of room", backlog)];
+    &[("a sender of more datagrams than leave hears of it, and then of room", backlog)];
 
 const A: Pid = Pid(0);
 const B: Pid = Pid(1);
@@ -367,7 +367,7 @@ fn breaks(make: MakeMessageFabric<'_>) {
         }
         // Both know that the new stream is open: later messages are of it, and arrive.
         ears.to(A, B, Lane::Stream, &message(A, next, 300));
-        heard.extend(ears.until(B, "what was sent after Up", has(A, next)));
+        heard.extend(ears.until(B, "the message sent after Up", has(A, next)));
         next += 1;
     }
     let mut last = None;
@@ -411,7 +411,7 @@ fn new_incarnation(make: MakeMessageFabric<'_>) {
         assert!(old.iter().copied().eq((life * 1_000..).take(old.len())), "law 1: {old:?}");
         ears.until(of, "that it is connected", |heard| heard.contains(&MessageEvent::Up(B)));
         ears.to(B, of, Lane::Stream, &message(B, 77, 200));
-        ears.until(of, "what is sent to it now", has(B, 77));
+        ears.until(of, "the message sent to it now", has(B, 77));
     }
 }
 
@@ -503,7 +503,7 @@ fn backlog(make: MakeMessageFabric<'_>) {
     let last = 2 * BURST;
     ears.to(A, B, Lane::Datagram, &message(A, last, BYTES));
     ears.to(A, B, Lane::Stream, &message(A, last + 1, BYTES));
-    ears.until(B, "what came behind", has(A, last + 1));
+    ears.until(B, "the message sent behind", has(A, last + 1));
     for p in ALL {
         assert_eq!(of(&ears.heard[p.index()]), [], "law 5: {p:?} has room");
     }

@@ -165,7 +165,7 @@ pub struct ClusterFile {
     pub clock_ahead_ms: u64,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "who writes files calls it so")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the writer of files passes a reference")]
 const fn is_zero(n: &u64) -> bool {
     *n == 0
 }
@@ -190,7 +190,7 @@ impl fmt::Display for PartitionOrder {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "who writes files calls it so")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the writer of files passes a reference")]
 fn is_usual(partition: &PartitionOrder) -> bool {
     *partition == PartitionOrder::default()
 }

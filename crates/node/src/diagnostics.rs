@@ -70,7 +70,7 @@ impl ClientLog {
             self.malformed += 1;
             if self.malformed.is_power_of_two() {
                 let (name, n) = (cluster.name(peer), self.malformed);
-                tracing::warn!("{name}: {what} (the {n}. time that a peer made no sense)");
+                tracing::warn!("{name}: malformed input, {what}; {n} from its peers so far");
             }
         }
     }

@@ -326,7 +326,7 @@ impl PeerRegistry {
                 // A node of another cluster that connects here by mistake is none of ours.
                 let rank = pid.map(Pid::index).filter(|_| why != ConnectionRefusal::Cluster);
                 let rank = rank.filter(|rank| *rank < self.known.len());
-                let who = rank.map_or_else(|| "what connects".to_string(), node_name);
+                let who = rank.map_or_else(|| "an unknown process".to_string(), node_name);
                 let who = format!("{who} at {address}");
                 let text = format!("{who} is refused: {}", self.refused_words(&who, rank, why));
                 self.note(rank, why, &text);

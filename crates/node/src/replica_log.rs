@@ -185,7 +185,7 @@ fn mend(path: &Path, why: &StorageError) -> UnopenedLog {
             let kept: Vec<_> = kept.iter().map(|file| file.display().to_string()).collect();
             let aside = match kept.is_empty() {
                 true => "nothing had to be cut off".to_string(),
-                false => format!("what was there is kept in {}", kept.join(", ")),
+                false => format!("the removed bytes are kept in {}", kept.join(", ")),
             };
             let what = match why {
                 StorageError::Damaged(damage) => damage.says(),

@@ -119,7 +119,7 @@ impl OutgoingState {
                 false
             }
             Err(TrySendError::Disconnected(_)) => {
-                tracing::info!("who asked for the state is gone");
+                tracing::info!("the node that asked for the state is gone");
                 app.release();
                 self.to = None;
                 true

@@ -240,7 +240,7 @@ pub trait Application {
     /// # Errors
     /// When it cannot skip them; the sentence says why.
     fn skip(&mut self, _decisions: &[(SkipDecision, bool)]) -> Result<(), String> {
-        Err("what this node runs cannot skip messages".to_string())
+        Err("the application of this node cannot skip messages".to_string())
     }
 
     /// The message that is next and is to be skipped once it is released; [`deliver`](Self::deliver) does not take

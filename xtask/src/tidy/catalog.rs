@@ -11,7 +11,7 @@ const LIST: &str = "crates/protocols/src/catalog.rs";
 
 pub(super) const CATALOG_COMPLETE: TidyRule = TidyRule {
     name: "catalog-complete",
-    why: "what is not in the catalog is in no command, no fault matrix and no test",
+    why: "a protocol that is not in the catalog is in no command, no fault matrix and no test",
     find: |tree, found| {
         let listed = tree.file(LIST).map_or("", |file| &file.masked);
         for (module, place) in protocols(tree) {
@@ -48,7 +48,7 @@ const SECTIONS: &[&str] = &[
 
 pub(super) const PROTOCOL_DOC: TidyRule = TidyRule {
     name: "protocol-doc",
-    why: "who knows one protocol's page knows where to look in the next one's",
+    why: "a reader of one protocol's page knows where to look in the next one's",
     find: |tree, found| {
         for (module, _) in protocols(tree) {
             let paths = [format!("{SOURCES}{module}.rs"), format!("{SOURCES}{module}/mod.rs")];

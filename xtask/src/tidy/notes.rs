@@ -25,7 +25,7 @@ const READERS: &[&str] = &[
 
 pub(super) const NOTES_DECIDE_NOTHING: TidyRule = TidyRule {
     name: "notes-decide-nothing",
-    why: "what drives is an event with a contract; a note that decides is a contract that nobody wrote",
+    why: "a driver acts on an event with a contract; a note that decides is a contract that nobody wrote",
     find: |tree, found| {
         for file in tree.rust() {
             let of = |paths: &[&str]| paths.iter().any(|path| file.path.starts_with(path));

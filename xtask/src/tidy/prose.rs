@@ -115,6 +115,7 @@ pub(super) const PLAIN_SENTENCES: TidyRule = TidyRule {
         ("crates/net/src/c.rs", "//! C.\n\n/// What is stored.\nstruct C;\n"),
         ("crates/net/src/d.rs", "//! D.\nconst D: &str = \"the node goes on without it\";\n"),
         ("crates/node/src/e.rs", "//! E. It serves the Redis front.\n"),
+        ("crates/cli/src/f.rs", "//! F.\nconst F: &str = \"what was cut is in a file\";\n"),
     ],
     good: &[
         (
@@ -253,12 +254,13 @@ fn comments(text: &str, masked: &str) -> Vec<Vec<(usize, usize)>> {
     found
 }
 
-/// The words of a passage; code between backticks is none.
+/// The words of a passage; code between backticks is none. A literal opens a sentence also with a small letter.
 fn words(text: &str, passage: &[(usize, usize)]) -> Vec<SentenceWord> {
     let mut found: Vec<SentenceWord> = Vec::new();
     let (mut code, mut opens) = (false, true);
     for &(from, to) in passage {
         let mut rest = from;
+        let is_literal = text[..from].ends_with('"');
         while rest < to {
             let c = text[rest..].chars().next().expect("within the passage");
             let word = &text[rest..to];
@@ -270,8 +272,9 @@ fn words(text: &str, passage: &[(usize, usize)]) -> Vec<SentenceWord> {
                 opens = false;
             } else if !code && c.is_alphanumeric() {
                 let text = word[..end].to_lowercase();
-                // A sentence begins with a capital; a fragment, as a cell of a table, is none.
-                let begins = opens && c.is_uppercase();
+                // A sentence begins with a capital, and an error or a help text with a small letter; a fragment, as a
+                // cell of a table, is none.
+                let begins = opens && (c.is_uppercase() || is_literal && rest == from);
                 found.push(SentenceWord { text, at: rest, opens: begins, asks: false });
                 opens = false;
             } else if !code && matches!(c, '.' | '!' | '?') {

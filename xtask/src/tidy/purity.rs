@@ -17,7 +17,7 @@ const RANDOM_ORDER: &[&str] = &["HashMap", "HashSet", "RandomState"];
 
 pub(super) const NO_SYSTEM: TidyRule = TidyRule {
     name: "no-system",
-    why: "what sees a clock or a socket cannot be replayed",
+    why: "code that sees a clock or a socket cannot be replayed",
     find: |tree, found| {
         let systemless =
             |f: &&SourceFile| SYSTEMLESS.contains(&f.member()) && f.path.contains("/src/");

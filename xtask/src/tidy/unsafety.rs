@@ -10,7 +10,7 @@ const LINES_BETWEEN: usize = 2;
 
 pub(super) const UNSAFE_PLACE: TidyRule = TidyRule {
     name: "unsafe-place",
-    why: "who looks for undefined behaviour looks in two crates",
+    why: "a search for undefined behaviour is a search in two crates",
     find: |tree, found| {
         for file in tree.rust().filter(|f| !may(&f.path)) {
             for at in scan::words(&file.masked, "unsafe") {

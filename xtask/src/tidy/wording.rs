@@ -20,7 +20,7 @@ const ELSEWHERE: &[&str] = &[
 
 pub(super) const UNFINISHED: TidyRule = TidyRule {
     name: "unfinished",
-    why: "what is not done is not there: a stub that compiles is taken for the thing",
+    why: "unfinished code is not there: a stub that compiles is taken for the thing",
     find: |tree, found| {
         for file in tree.rust() {
             for &what in UNFINISHED_CODE {

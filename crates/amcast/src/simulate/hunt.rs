@@ -126,7 +126,7 @@ impl RunAttempt {
         let stopped = match &report.outcome {
             RunOutcome::Settled => None,
             RunOutcome::NotSettled(stuck) => {
-                let mut says = "what has to be done is not done in time".to_string();
+                let mut says = "messages are not delivered in time".to_string();
                 if let Some(first) = stuck.first() {
                     write!(says, "; first: {first:?}").expect("a string takes it");
                 }

@@ -121,7 +121,7 @@ impl ServiceMutant {
         DeclaredMutant::new(
             Self::DropsInbox,
             "drops-inbox",
-            "what replicas deliver while a state is awaited is dropped",
+            "deliveries of replicas while a state is awaited are dropped",
             ServiceJudge::Settling,
         ),
         DeclaredMutant::new(
@@ -139,7 +139,7 @@ impl ServiceMutant {
         DeclaredMutant::new(
             Self::ExpiresByOwnClock,
             "expires-by-own-clock",
-            "what has expired is judged by each node's own clock, and not by ordered time",
+            "expiry is judged by each node's own clock, and not by ordered time",
             ServiceJudge::Linearizable,
         ),
         DeclaredMutant::new(
@@ -183,7 +183,7 @@ impl ServiceMutant {
         DeclaredMutant::new(
             Self::CountsNoneOfBatch,
             "counts-none-of-batch",
-            "what the first commands of a batch take is not counted before the later ones: replicas refuse others of them",
+            "the memory of the first commands of a batch is not counted before the later ones: replicas refuse others of them",
             ServiceJudge::Breach,
         )
         // It takes a shard that is almost full, and commands that wait at one node only: one run of some 80 with a budget.

@@ -54,8 +54,10 @@ pub fn clear_left_over() {
         }
         match Directory::discard(&base, id) {
             // It is another user's, or its last processes are just ending: the next one looks again.
-            Err(e) => tracing::debug!("what a measurement left is not removed: {e}"),
-            Ok(()) => tracing::info!("what process {leader} left of a measurement is removed"),
+            Err(e) => tracing::debug!("files of an earlier measurement cannot be removed: {e}"),
+            Ok(()) => {
+                tracing::info!("files that process {leader} left of a measurement are removed")
+            }
         }
     }
 }

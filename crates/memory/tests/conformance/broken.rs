@@ -39,8 +39,8 @@ const FAULTS: [(MemoryFault, &str); 12] = [
     (MemoryFault::FreshTwice, "a fresh start is empty and told once"),
     (MemoryFault::NotZeroed, "a fresh start is empty and told once"),
     (MemoryFault::OldWritesLand, "nothing meant for the old memory reaches the new"),
-    (MemoryFault::RevokedTooEarly, "what was reported written is seen after a revocation"),
-    (MemoryFault::DeniedLandsLater, "what a revocation stops does not land later"),
+    (MemoryFault::RevokedTooEarly, "a write that was reported is seen after a revocation"),
+    (MemoryFault::DeniedLandsLater, "a write that a revocation stops does not land later"),
 ];
 
 struct BrokenMemory {

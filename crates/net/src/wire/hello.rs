@@ -133,7 +133,7 @@ impl fmt::Display for ConnectionRefusal {
                  again"
             }
             Self::Decides(_) => {
-                "what decides what it does is not the same; give all nodes the same configuration"
+                "its configuration and the one here are not the same; give all nodes the same one"
             }
         })
     }

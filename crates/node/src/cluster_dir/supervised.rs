@@ -293,7 +293,7 @@ fn go_on(path: &Path, file: &ClusterFile, kept: &ClusterFile) -> Result<(), Clus
     file.clone().go_on_from(kept).map_err(another)?;
     if file.id != kept.id {
         // It was found after this cluster had chosen its number.
-        return Err(another("what another cluster keeps is there".to_string()));
+        return Err(another("the data of another cluster is there".to_string()));
     }
     wait_for_orphans(path)?;
     clear(path, true, &[RetainedFiles::Lock, RetainedFiles::Data])?;
@@ -505,7 +505,7 @@ pub(super) fn clear_left_over(base: &Path) {
             Ok(false) => {}
             // Its nodes are still ending; the next start looks again.
             Err(ClusterDirError::Memory(MemoryError::Running { .. })) => {}
-            Err(e) => tracing::warn!("what a killed cluster left is not removed: {e}"),
+            Err(e) => tracing::warn!("the files of a killed cluster are not removed: {e}"),
         }
     }
     logs.sort_unstable();

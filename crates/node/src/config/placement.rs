@@ -33,7 +33,7 @@ pub struct HostPlacement {
     pub replaced: u32,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "who writes files calls it so")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the writer of files passes a reference")]
 const fn is_zero(n: &u32) -> bool {
     *n == 0
 }

@@ -155,7 +155,7 @@ pub const SETTINGS: &[FileSetting] = &[
          before [./amcast-data where the protocol keeps a log, else one in /dev/shm]"),
     setting("node_fronts", "true", "false", &["whether each node that `amcast up` starts serves clients, too"])
     .flag("no-node-fronts", "Serve clients from this process only, not from every node as well"),
-    setting("password", r#""SECRET""#, r#""OTHER""#, &["what clients must give (Redis: AUTH, log: Bearer); only the owner may read this file then"])
+    setting("password", r#""SECRET""#, r#""OTHER""#, &["the password that clients must give (Redis: AUTH, log: Bearer); only the owner may read this file then"])
     .example()
     .flag("password-file", "A file whose first line Redis clients must give with AUTH, and nobody else should be able to read"),
 ];
@@ -294,7 +294,12 @@ pub const ETCD: FileTable = FileTable {
             r#""/other""#,
             &["the folder of the keys; the cluster's number follows"],
         ),
-        setting("ca", r#""ca.pem""#, r#""other.pem""#, &["who signed its servers' certificates"]),
+        setting(
+            "ca",
+            r#""ca.pem""#,
+            r#""other.pem""#,
+            &["the authority that signed its servers' certificates"],
+        ),
         setting(
             "cert",
             r#""node.pem""#,

@@ -42,7 +42,7 @@ impl fmt::Display for NodeError {
             Self::Links(e) => e.fmt(f),
             Self::Runs(name) => write!(f, "{name} runs already; end that process first"),
             Self::Io(path, e) => f.write_str(&refuses_file(path, e)),
-            Self::Application(e) => write!(f, "what it runs cannot be started: {e}"),
+            Self::Application(e) => write!(f, "the application of the node cannot be started: {e}"),
             Self::Disk(why) | Self::Differs(why) | Self::Anew(why) => f.write_str(why),
         }
     }

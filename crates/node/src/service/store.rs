@@ -282,7 +282,7 @@ impl<M: Hosted> Application for ServiceNode<M> {
     fn lacks(&self) -> Option<Cow<'_, str>> {
         if !self.executor.knows_time() {
             return Some(
-                "what time it is by the clocks of a majority of the nodes is not known yet".into(),
+                "the time by the clocks of a majority of the nodes is not known yet".into(),
             );
         }
         self.digests.as_ref()?.lacks().map(Cow::Borrowed)

@@ -53,7 +53,7 @@ impl Protocol for ByzCastClient {
                 (from, self.slots.acknowledge(from, slot, seq))
             }
             Input::Medium(MessageInput::From(from, ByzCastMessage::Cast { .. })) => {
-                (from, Err("what only replicas take"))
+                (from, Err("a message that only replicas take"))
             }
             Input::Medium(MessageInput::Down(peer)) => {
                 (peer, Err("a stream broke, which must not be"))

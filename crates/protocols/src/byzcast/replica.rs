@@ -178,7 +178,7 @@ impl Protocol for ByzCastReplica {
                 (from, self.on_cast(from, heading, payload, out))
             }
             Input::Medium(MessageInput::From(from, ByzCastMessage::Ack { .. })) => {
-                (from, Err("what only clients take"))
+                (from, Err("a message that only clients take"))
             }
             Input::Medium(MessageInput::Down(peer)) => {
                 (peer, Err("a stream broke, which must not be"))

@@ -98,7 +98,7 @@ fn a_client_sends_to_the_lowest_common_ancestor_and_awaits_all_destinations() {
     for (from, message, why) in [
         (Pid(2), ack(0, 2), "an acknowledgement of what is not awaited"),
         (Pid(3), ack(7, 2), "no such slot"),
-        (Pid(3), cast(both), "what only replicas take"),
+        (Pid(3), cast(both), "a message that only replicas take"),
         (CLIENT, ack(0, 2), "an acknowledgement of a client"),
         (Pid(9), ack(0, 2), "not of this cluster"),
     ] {
@@ -160,7 +160,7 @@ fn nonsense_is_noted_and_neither_relayed_nor_delivered() {
             cast(heading(4, 1, &[0])),
             "a message that the parent has no part in, or this group has none",
         ),
-        (Pid(0), ack(0, 3), "what only clients take"),
+        (Pid(0), ack(0, 3), "a message that only clients take"),
     ];
     for (from, message, why) in cases {
         let asked = hear(&mut r, from, message.clone());

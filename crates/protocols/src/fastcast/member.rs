@@ -7,8 +7,8 @@ use super::mutants::{self, FastCastMutant};
 use super::pace::{BatchPace, DemandChange, WaitingBatches};
 use super::sequence::{SenderCast, SequenceOrder, SequencedCast};
 use crate::layers::batch::Batch;
-use crate::layers::delivery::BatchDelivery;
-use crate::layers::join_state::JoinState;
+use crate::layers::delivery::{BatchDelivery, UNKNOWN_MESSAGE};
+use crate::layers::join_state::{JoinState, MALFORMED_STATE};
 use crate::layers::outgoing::{BatchLimits, OutgoingBatches};
 use crate::layers::paced::{LinkLoad, PacedSends, QUEUE_BYTES};
 use crate::mutant::Mutants;
@@ -332,7 +332,7 @@ impl FastCastMember {
                 self.follow_allocation(true, out);
                 return Ok(());
             }
-            _ => return Err("what this protocol does not say"),
+            _ => return Err(UNKNOWN_MESSAGE),
         };
         if self.set.mutants.is(FastCastMutant::IgnoresNumbers) {
             return self.deliver((from, cast), out);
@@ -467,7 +467,7 @@ impl FastCastMember {
             // Some member gave it; the most senior one answers for the view.
             _ => {
                 let of = view.pids().next().unwrap_or(self.set.me);
-                out.note(Note::Malformed(of, "what a process is to begin with makes no sense"));
+                out.note(Note::Malformed(of, MALFORMED_STATE));
             }
         }
         // Some of them had been sent before it was excluded, and are delivered.

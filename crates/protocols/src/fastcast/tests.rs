@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::layers::batch::{Batch, OpenBatch};
-use crate::layers::join_state::JoinState;
+use crate::layers::delivery::UNKNOWN_MESSAGE;
+use crate::layers::join_state::{JoinState, MALFORMED_STATE};
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use amcast_core::codec::Codec;
@@ -164,7 +165,7 @@ fn a_message_is_delivered_when_its_number_is_due() {
     assert_eq!(p.hear(0, numbers(0, &[2, 1])), []);
     assert_eq!(p.hear(1, data([1], 3)), [], "its turn is after that of another");
     assert_eq!(p.hear(2, data([5, 6], 3)), [Deliver(2, 5, 1), Deliver(2, 6, 2), Deliver(1, 1, 3)]);
-    assert_eq!(p.hear(2, numbers(2, &[2])), [Malformed("what this protocol does not say")]);
+    assert_eq!(p.hear(2, numbers(2, &[2])), [Malformed(UNKNOWN_MESSAGE)]);
     let wrong = "numbers that do not follow the earlier ones";
     assert_eq!(p.hear(0, numbers(1, &[2])), [Malformed(wrong)]);
 }
@@ -336,7 +337,7 @@ fn a_joiner_begins_at_the_position_of_the_others_and_sends_what_they_have_not() 
     p.hear(0, numbers(0, &[0, 0]));
     assert_eq!(p.hear(0, data([1], 3)), [], "it is in the state");
     assert_eq!(p.hear(0, data([2], 3)), [Deliver(0, 2, 8)]);
-    let malformed = [Malformed("what a process is to begin with makes no sense")];
+    let malformed = [Malformed(MALFORMED_STATE)];
     let did = p.medium(GroupcastInput::Join(&next, &[1]));
     assert_eq!(did[..1], malformed);
 }

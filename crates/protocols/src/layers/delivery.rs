@@ -7,6 +7,9 @@ use amcast_core::groupcast::Groupcast;
 use amcast_core::{Gid, GroupSet, MsgId, Outbox, Pid};
 use core::fmt::Debug;
 
+/// The note on a message of another protocol, or of another role.
+pub(crate) const UNKNOWN_MESSAGE: &str = "a message that this protocol does not send";
+
 /// The intended mistakes of a member in its deliveries.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DeliveryMutants {

@@ -3,6 +3,9 @@
 use alloc::vec::Vec;
 use amcast_core::{MsgId, messages};
 
+/// The note on the state for a process that joins which cannot be decoded.
+pub(crate) const MALFORMED_STATE: &str = "the state for a joining process cannot be decoded";
+
 /// The deliveries before the view. The application's state as of there travels another way: the driver fetches it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct JoinState {

@@ -5,7 +5,7 @@ use super::mutants::{self, LcrMutant};
 use super::order::RingOrder;
 use crate::layers::batch::Batch;
 use crate::layers::delivery::BatchDelivery;
-use crate::layers::join_state::JoinState;
+use crate::layers::join_state::{JoinState, MALFORMED_STATE};
 use crate::layers::outgoing::{BatchLimits, OutgoingBatches};
 use crate::mutant::Mutants;
 use alloc::collections::VecDeque;
@@ -185,7 +185,7 @@ impl LcrMember {
             // Some member gave it; the most senior one answers for the view.
             _ => {
                 let of = view.pids().next().unwrap_or(self.set.me);
-                out.note(Note::Malformed(of, "what a process is to begin with makes no sense"));
+                out.note(Note::Malformed(of, MALFORMED_STATE));
             }
         }
         // Some of them had been sent before it was excluded, and are delivered.

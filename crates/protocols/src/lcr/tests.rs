@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::layers::batch::{Batch, OpenBatch};
-use crate::layers::join_state::JoinState;
+use crate::layers::join_state::{JoinState, MALFORMED_STATE};
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use amcast_core::codec::Codec;
@@ -189,7 +189,7 @@ fn a_joiner_begins_at_the_position_of_the_others_and_sends_what_they_have_not() 
     assert_eq!(p.stable(2), [Deliver(2, 5, 8)]);
     p.hear(0, data(&[1], [1], 3));
     assert_eq!(p.stable(0), [], "it is in the state");
-    let malformed = [Malformed("what a process is to begin with makes no sense")];
+    let malformed = [Malformed(MALFORMED_STATE)];
     let did = p.medium(GroupcastInput::Join(&next, &[1]));
     assert_eq!(did[..1], malformed);
 }

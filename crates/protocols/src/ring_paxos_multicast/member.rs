@@ -7,8 +7,8 @@ use super::mutants::{self, RingPaxosMutant};
 use super::proposals::{InstanceLimits, PendingProposals};
 use super::ring::VoteRing;
 use crate::layers::batch::Batch;
-use crate::layers::delivery::BatchDelivery;
-use crate::layers::join_state::JoinState;
+use crate::layers::delivery::{BatchDelivery, UNKNOWN_MESSAGE};
+use crate::layers::join_state::{JoinState, MALFORMED_STATE};
 use crate::layers::outgoing::{BatchLimits, OutgoingBatches};
 use crate::layers::paced::PacedBatches;
 use crate::mutant::Mutants;
@@ -279,7 +279,7 @@ impl RingPaxosMember {
             }
             RingPaxosMessage::Phase2B { id } => self.ring.hear(from, self.instance(id)?)?,
             RingPaxosMessage::Decision { id } if leads => self.log.decide(self.instance(id)?)?,
-            _ => return Err("what this protocol does not say"),
+            _ => return Err(UNKNOWN_MESSAGE),
         }
         self.learn(out)
     }
@@ -352,7 +352,7 @@ impl RingPaxosMember {
             // Some member gave it; the most senior one answers for the view.
             _ => {
                 let of = view.pids().next().unwrap_or(self.set.me);
-                out.note(Note::Malformed(of, "what a process is to begin with makes no sense"));
+                out.note(Note::Malformed(of, MALFORMED_STATE));
             }
         }
         // Some of them had been proposed before it was excluded, and are delivered.

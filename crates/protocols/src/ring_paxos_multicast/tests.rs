@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::layers::batch::{Batch, OpenBatch};
-use crate::layers::join_state::JoinState;
+use crate::layers::delivery::UNKNOWN_MESSAGE;
+use crate::layers::join_state::{JoinState, MALFORMED_STATE};
 use crate::layers::vsync::Dissemination;
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -310,14 +311,14 @@ fn a_member_that_was_excluded_proposes_what_the_others_do_not_have() {
     p.hear(0, RingPaxosMessage::Phase2A { id: id(4, 1), value, decided: 0 });
     let did = p.hear(0, RingPaxosMessage::Decision { id: id(4, 1) });
     assert_eq!(did, [Deliver(0, 2, 8)], "the other one is in the state");
-    let malformed = [Malformed("what a process is to begin with makes no sense")];
+    let malformed = [Malformed(MALFORMED_STATE)];
     assert_eq!(p.medium(GroupcastInput::Join(&next, &[1])), malformed);
 }
 
 #[test]
 fn what_makes_no_sense_from_a_member_is_refused() {
     let mut p = RingPaxosPlay::new(2, &[0, 1, 2]);
-    let unsaid = [Malformed("what this protocol does not say")];
+    let unsaid = [Malformed(UNKNOWN_MESSAGE)];
     assert_eq!(p.hear(1, value(1, &[(1, 1)], 0)), unsaid, "it does not coordinate");
     assert_eq!(p.hear(1, decision(1)), unsaid);
     assert_eq!(p.hear(1, propose([1], 3)), unsaid);

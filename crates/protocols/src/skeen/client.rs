@@ -48,7 +48,9 @@ impl Protocol for SkeenClient {
             Input::Medium(MessageInput::From(from, SkeenMessage::Ack { slot, seq })) => {
                 (from, self.slots.acknowledge(from, slot, seq))
             }
-            Input::Medium(MessageInput::From(from, _)) => (from, Err("what only replicas take")),
+            Input::Medium(MessageInput::From(from, _)) => {
+                (from, Err("a message that only replicas take"))
+            }
             Input::Medium(MessageInput::Down(peer)) => {
                 (peer, Err("a stream broke, which must not be"))
             }

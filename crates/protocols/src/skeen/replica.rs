@@ -273,7 +273,7 @@ impl Protocol for SkeenReplica {
                 SkeenMessage::Propose { heading, timestamp },
             )) => (from, self.on_proposal(from, heading, timestamp, out)),
             Input::Medium(MessageInput::From(from, SkeenMessage::Ack { .. })) => {
-                (from, Err("what only clients take"))
+                (from, Err("a message that only clients take"))
             }
             Input::Medium(MessageInput::Down(peer)) => {
                 (peer, Err("a stream broke, which must not be"))

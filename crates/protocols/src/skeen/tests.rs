@@ -221,7 +221,7 @@ fn nonsense_from_a_peer_is_noted_and_changes_nothing() {
         (Pid(0), propose(open, 1), "a proposal of one that is no other destination"),
         (c, propose(open, 1), "a proposal of one that is no other destination"),
         (g1, propose(twice, 2), "a second proposal of one destination"),
-        (g1, SkeenMessage::Ack { slot: 0, seq: 1 }, "what only clients take"),
+        (g1, SkeenMessage::Ack { slot: 0, seq: 1 }, "a message that only clients take"),
     ];
     for (from, message, why) in cases {
         let asked = hear(&mut r, from, message.clone());
@@ -252,7 +252,7 @@ fn nonsense_to_a_client_is_noted_and_frees_nothing() {
         ),
         (Pid(3), SkeenMessage::Ack { slot: 0, seq: 3 }, "an acknowledgement of a client"),
         (Pid(4), SkeenMessage::Ack { slot: 0, seq: 3 }, "not of this cluster"),
-        (Pid(0), cast(heading(Pid(2), 1, 0, to(&[0]))), "what only replicas take"),
+        (Pid(0), cast(heading(Pid(2), 1, 0, to(&[0]))), "a message that only replicas take"),
     ];
     for (from, message, why) in cases {
         assert_eq!(hear(&mut c, from, message).malformed, [why]);

@@ -4,6 +4,7 @@
 use super::message::{OrderingMessage, msg};
 use super::ordering_base::{OrderingBase, OrderingOutbox, Scheme};
 use crate::layers::batch::Batch;
+use crate::layers::delivery::UNKNOWN_MESSAGE;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use amcast_core::groupcast::{Grade, View};
@@ -101,7 +102,7 @@ impl Scheme for BroadcastBroadcast {
                     self.numbers.insert(number, id);
                 }
             }
-            _ => return Err("what this protocol does not say"),
+            _ => return Err(UNKNOWN_MESSAGE),
         }
         self.deliver_ready(ordering, out);
         Ok(())

@@ -4,7 +4,7 @@
 use super::message::{OrderingMessage, msg};
 use super::mutants::TotalOrderMutant;
 use crate::layers::batch::Batch;
-use crate::layers::join_state::JoinState;
+use crate::layers::join_state::{JoinState, MALFORMED_STATE};
 use crate::layers::outgoing::{BatchLimits, OutgoingBatches};
 use crate::mutant::Mutants;
 use alloc::collections::BTreeMap;
@@ -321,7 +321,7 @@ impl<S: Scheme> TotalOrderProtocol<S> {
             // Some member gave it; the most senior one answers for the view.
             _ => {
                 let of = view.pids().next().unwrap_or(ordering.set.me);
-                out.note(Note::Malformed(of, "what a process is to begin with makes no sense"));
+                out.note(Note::Malformed(of, MALFORMED_STATE));
             }
         }
         let last = ordering.delivered.last[ordering.set.me.index()];

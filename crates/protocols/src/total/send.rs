@@ -3,6 +3,7 @@
 
 use super::message::OrderingMessage;
 use super::ordering_base::{NumberedBatches, OrderingBase, OrderingOutbox, Scheme};
+use crate::layers::delivery::UNKNOWN_MESSAGE;
 use amcast_core::Pid;
 use amcast_core::groupcast::{Grade, GroupcastOutput};
 
@@ -63,7 +64,7 @@ impl Scheme for SendBroadcast {
             {
                 self.numbered.take(ordering, number, (sender, run), out)
             }
-            _ => Err("what this protocol does not say"),
+            _ => Err(UNKNOWN_MESSAGE),
         }
     }
 

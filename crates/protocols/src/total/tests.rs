@@ -4,6 +4,7 @@ use super::message::{OrderingMessage, msg};
 use super::ordering_base::{OrderingSettings, Scheme, TotalOrderProtocol};
 use super::*;
 use crate::layers::batch::{Batch, OpenBatch};
+use crate::layers::delivery::UNKNOWN_MESSAGE;
 use alloc::vec::Vec;
 use amcast_core::groupcast::{GroupMember, Groupcast, GroupcastInput, GroupcastOutput, View};
 use amcast_core::step::WakeReason;
@@ -110,7 +111,7 @@ fn a_number_and_its_message_may_come_in_any_order() {
     assert_eq!(p.hear(2, plain([1])), [delivered(2, 1, 1), delivered(1, 1, 2)]);
     let of = alloc::vec![msg(Pid(2), 2)];
     let said = p.hear(2, OrderingMessage::Numbers { first: 3, of });
-    assert_eq!(said, [MemberAction::Malformed("what this protocol does not say")], "no sequencer");
+    assert_eq!(said, [MemberAction::Malformed(UNKNOWN_MESSAGE)], "no sequencer");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::message::OrderingMessage;
 use super::ordering_base::{NumberedBatches, OrderingBase, OrderingOutbox, Scheme};
+use crate::layers::delivery::UNKNOWN_MESSAGE;
 use amcast_core::groupcast::{Grade, GroupcastOutput};
 use amcast_core::step::WakeReason;
 use amcast_core::{Pid, Time};
@@ -116,7 +117,7 @@ impl Scheme for PrivilegeBased {
             OrderingMessage::Numbered { number, sender, run } if sender == from => {
                 self.numbered.take(ordering, number, (sender, run), out)
             }
-            _ => Err("what this protocol does not say"),
+            _ => Err(UNKNOWN_MESSAGE),
         }
     }
 

@@ -6,7 +6,7 @@ use super::order::TotoOrder;
 use crate::layers::batch::Batch;
 use crate::layers::causal::CausalOrder;
 use crate::layers::delivery::BatchDelivery;
-use crate::layers::join_state::JoinState;
+use crate::layers::join_state::{JoinState, MALFORMED_STATE};
 use crate::layers::outgoing::{BatchLimits, OutgoingBatches};
 use crate::mutant::Mutants;
 use alloc::vec::Vec;
@@ -232,7 +232,7 @@ impl TotoMember {
             // Some member gave it; the most senior one answers for the view.
             _ => {
                 let of = view.pids().next().unwrap_or(self.set.me);
-                out.note(Note::Malformed(of, "what a process is to begin with makes no sense"));
+                out.note(Note::Malformed(of, MALFORMED_STATE));
             }
         }
         self.excluded = false;

@@ -653,10 +653,10 @@ impl TramReplica {
             if follower.flying == 0 {
                 follower.safe = follower.posted;
             }
-            assert!(follower.posted >= leader.tail, "what is copied may be written over");
+            assert!(follower.posted >= leader.tail, "copied lines may be written over");
             follower.flying += 1;
             self.transfers.flying[half] += 1;
-            debug_assert!(follower.posted <= upto, "what is posted is there");
+            debug_assert!(follower.posted <= upto, "posted lines are there");
             while follower.posted < upto {
                 let (count, next) = from.piece(follower.posted, upto, leader.pad);
                 let pos = core::mem::replace(&mut follower.posted, next);

@@ -231,7 +231,7 @@ impl SequencerMember {
     ) -> Result<(), &'static str> {
         let rank = msg.sender.index();
         if self.me != self.sequencer() || rank >= self.asked.len() {
-            return Err("what only a sequencer takes, of a member");
+            return Err("a message that only a sequencer takes, of a member");
         }
         let waiting = self.gathered.iter().filter(|g| g.msg.sender == msg.sender).count();
         if msg.seq <= self.asked[rank] || waiting >= self.window || payload.len() > self.payload_max

@@ -67,7 +67,7 @@ pub(super) fn run(args: &RepairArgs) -> Result<(), Failure> {
         println!(
             "a file that ends in .lost, beside it, has its node ask the others what it had promised"
         );
-        cut.kept.iter().for_each(|kept| println!("what was cut is in {}", kept.display()));
+        cut.kept.iter().for_each(|kept| println!("the removed bytes are in {}", kept.display()));
     }
     Ok(())
 }

@@ -67,7 +67,7 @@ pub(super) fn draw(scene: &Scene) -> Markup {
                 }
             }
             div {
-                svg width=(width) height=(height) role="img" aria-label="what they did" {
+                svg width=(width) height=(height) role="img" aria-label="the events of the processes" {
                     (ticks(scene))
                     (lines(scene, width))
                     (ways(scene))

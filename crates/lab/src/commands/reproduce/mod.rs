@@ -375,7 +375,7 @@ fn make(
     let account = (experiment.run)(session).map_err(|e| {
         ExperimentFailure::Failed(match e {
             Failure::Misuse(why) | Failure::Failed(why) => why,
-            Failure::Said => "what it ran failed".to_string(),
+            Failure::Said => "a step failed".to_string(),
         })
     })?;
     let seconds = begun.elapsed().as_secs_f64();

@@ -217,7 +217,7 @@ pub(super) fn run(session: &ReproduceSession<'_>) -> Result<ExperimentAccount, F
         "messages for each delivery, bursts",
     ];
     parts.push(PagePart::Table {
-        caption: "what a delivery costs".to_string(),
+        caption: "the cost of a delivery".to_string(),
         head: head.map(String::from).to_vec(),
         rows: rows.collect(),
     });

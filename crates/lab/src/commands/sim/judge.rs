@@ -86,7 +86,7 @@ impl WrongKind {
     pub(in crate::commands) fn sentence(self) -> String {
         match self {
             Self::Property(property) => format!("{property} does not hold"),
-            Self::Settling => "what has to be delivered is not delivered in time".to_string(),
+            Self::Settling => "messages are not delivered in time".to_string(),
             Self::Breach => "the protocol breaks what it owes its driver".to_string(),
             Self::Assertion => "the protocol stops itself by an assertion".to_string(),
             Self::History => "the events make no sense".to_string(),

@@ -1,7 +1,7 @@
 //! The reactions of a member to its inputs, on a group that the test plays.
 
 use crate::layers::batch::{Batch, OpenBatch};
-use crate::layers::join_state::JoinState;
+use crate::layers::join_state::{JoinState, MALFORMED_STATE};
 use crate::toto::member::{TotoMember, VoteRule};
 use crate::toto::message::TotoMessage;
 use crate::toto::{ALL_ACK, TOTO, TOTO_PARTITIONABLE, VotedOrder};
@@ -191,7 +191,7 @@ fn an_excluded_member_gives_up_its_messages_and_begins_at_the_position_of_the_ot
     assert_eq!(p.hear(3, data([0, 0, 1, 1], [9])), []);
     assert_eq!(p.hear(2, data([0, 0, 0, 1], [8])), []);
     assert_eq!(p.hear(3, data([0, 0, 1, 1], [9])), [Malformed("a message that is not next")]);
-    let malformed = [Malformed("what a process is to begin with makes no sense")];
+    let malformed = [Malformed(MALFORMED_STATE)];
     assert_eq!(p.medium(GroupcastInput::Join(&next, &[1]))[..1], malformed);
 }
 
