@@ -145,7 +145,7 @@ impl NewValue<'_> {
 /// Expired keys that a command drops which looks all keys through: a tenth of a second of work.
 const PURGE_KEYS: usize = 100_000;
 
-/// A watched key that did not exist, and when that changed last.
+/// A watched key that did not exist: the version of its absence, which ends once the key comes into being.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AbsentKeyWatch {
     pub(crate) version: u64,
@@ -503,7 +503,9 @@ impl Store {
         let hash = self.hash(key);
         let (version, changed_ms) = (self.version, self.now_ms);
         self.keep(hash);
-        self.advance_mark(key);
+        // The entry may expire, and no command changes its version then: with the same version on record for the
+        // absence of the key, EXEC would take the two for one.
+        self.drop_mark(key);
         let mut bucket = self.by_hash.get_mut(hash);
         if let Some(e) = bucket.as_mut().and_then(|bucket| bucket.find_mut(key)) {
             let was = std::mem::replace(&mut e.deadline_ms, deadline_ms);
@@ -569,7 +571,8 @@ impl Store {
         let entry = self.drop_entry(key)?;
         let live = entry.deadline_ms >= self.now_ms;
         if live {
-            self.advance_mark(key);
+            // Only a state that an older program saved has the mark of a key that lives.
+            self.drop_mark(key);
         }
         live.then_some(entry)
     }
@@ -594,12 +597,13 @@ impl Store {
         // A key that expired is gone already, whether it was dropped here or not.
         let is_there =
             |key: &&KeyName| self.marks.contains_key(&***key) && self.find(key).is_some();
-        // The fewer of the two: marks stay, and nothing counts how often they are looked through.
+        // Only states that older programs saved have marks of keys that live. The fewer of the two are looked through:
+        // the other marks stay, and nothing counts how often that is done.
         let marked: Vec<KeyName> = match self.by_key.len() < self.marks.len() {
             true => self.by_key.iter().filter(is_there).cloned().collect(),
             false => self.marks.keys().filter(is_there).cloned().collect(),
         };
-        marked.iter().for_each(|key| self.advance_mark(key));
+        marked.iter().for_each(|key| self.drop_mark(key));
         let keys = self.len();
         match self.snapshot.as_mut().and_then(|snapshot| snapshot.entries.as_mut()) {
             Some(walk) => walk.clear(&mut self.by_hash),
@@ -708,19 +712,14 @@ impl Store {
     }
 
     fn drop_mark(&mut self, key: &[u8]) {
+        if !self.marks.contains_key(key) {
+            return;
+        }
         self.keep_mark(key);
         if let Some((key, mark)) = self.marks.remove_entry(key) {
             self.usage.used -= mark_bytes(&key);
             self.mark_bytes -= mark_bytes(&key);
             self.marks_by_deadline.remove(&(mark.deadline_ms, key));
-        }
-    }
-
-    /// The mark of `key`, if it has one, says that the key changes.
-    fn advance_mark(&mut self, key: &[u8]) {
-        if !self.marks.is_empty() && self.marks.contains_key(key) {
-            self.keep_mark(key);
-            self.marks.get_mut(key).expect("it is there").version = self.version;
         }
     }
 

@@ -15,6 +15,7 @@ mod reads;
 mod skips;
 mod snapshot;
 mod walks;
+mod watches;
 
 use crate::answers::assert_words_tell;
 use crate::{
