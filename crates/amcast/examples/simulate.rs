@@ -113,7 +113,7 @@ pub(crate) fn hunt<const WHOLE: bool>(seeds: RangeInclusive<u64>) -> Option<Fail
 }
 
 /// Seeds of which one shows the mistake.
-pub(crate) const SEEDS: RangeInclusive<u64> = 1..=60;
+pub(crate) const SEEDS: RangeInclusive<u64> = 2..=60;
 
 pub(crate) fn main() {
     let seeds = SEEDS;

@@ -85,6 +85,26 @@ fn the_bank_is_as_it_should_be_under_all_faults() {
     is_sound(1, BankWorkload::new);
 }
 
+/// Runs a seed of each row without faults: each call is executed.
+fn executes_all<W: Workload + 'static>(workload: fn(usize) -> W) {
+    for name in ROWS {
+        let ran = run(name, (0, Profile::None), None, workload);
+        assert_eq!((ran.findings, ran.not_judged), (vec![], vec![]), "{name}");
+        // Each client has made its calls, and one has looked at what each node has.
+        let ServiceSettings { clients, calls, .. } = ServiceSettings::default();
+        let executed = ran.counts.get("calls executed").copied().unwrap_or(0);
+        assert_eq!(executed, clients as u64 * calls + 3, "{name}");
+    }
+}
+
+#[test]
+fn each_call_is_executed_where_nothing_fails() {
+    let _limit = amcast_test_policy::time_limit();
+    executes_all(KvWorkload::new);
+    executes_all(LogWorkload::new);
+    executes_all(BankWorkload::new);
+}
+
 #[test]
 fn an_application_that_hangs_for_a_while_harms_nobody() {
     let _limit = amcast_test_policy::time_limit();
@@ -94,6 +114,7 @@ fn an_application_that_hangs_for_a_while_harms_nobody() {
             let ran = run(name, (seed, Profile::Hang), None, KvWorkload::new);
             assert_eq!(ran.report.outcome, RunOutcome::Settled, "{name} {seed}");
             assert_eq!(ran.findings, [], "{name} {seed}");
+            assert_eq!(ran.not_judged, [], "{name} {seed}");
             hung += ran.counts.get("applications that hang").copied().unwrap_or(0);
         }
     }
@@ -108,6 +129,7 @@ fn what_nodes_execute_early_is_undone_where_the_order_is_another_one() {
         let ran = run("toto", (seed, Profile::All), None, BankWorkload::new);
         assert_eq!(ran.report.outcome, RunOutcome::Settled, "{seed}");
         assert_eq!(ran.findings, [], "{seed}");
+        assert_eq!(ran.not_judged, [], "{seed}");
         undone += ran.counts.get("early commands undone").copied().unwrap_or(0);
     }
     assert!(undone > 0, "no run has shown what is checked");
@@ -127,6 +149,7 @@ fn replay<W: Workload + 'static>(lines: &str, workload: fn(usize) -> W) {
         let ran = run_over((entry, groups), (seed, faults), None, workload);
         assert_eq!(ran.report.outcome, RunOutcome::Settled, "{story}");
         assert_eq!(ran.findings, [], "{story}");
+        assert_eq!(ran.not_judged, [], "{story}");
     }
 }
 
@@ -178,6 +201,7 @@ const fn run_of_store(mutant: ServiceMutant) -> Option<ShowingRun> {
         ServiceMutant::LosesBatched => ShowingRun::of("bb-urcast-urcast", 1),
         ServiceMutant::CountsNoneOfBatch => ShowingRun::of("multi-ring-memory", 64),
         ServiceMutant::KeepsBudget => ShowingRun::of("bb-urcast-urcast", 21),
+        ServiceMutant::RefusesAll => ShowingRun::of("tram", 1),
     })
 }
 
@@ -191,6 +215,7 @@ const fn run_of_log(mutant: ServiceMutant) -> Option<ShowingRun> {
         ServiceMutant::ExpiresByOwnClock => ShowingRun::of("bb-urcast-urcast", 1),
         ServiceMutant::LosesCommand => ShowingRun::of("bb-urcast-urcast", 1),
         ServiceMutant::UnfinishedCheckpoint => ShowingRun::of("multi-ring-async", 1),
+        ServiceMutant::RefusesAll => ShowingRun::of("ramcast", 1),
         ServiceMutant::DropsMovedKeys
         | ServiceMutant::TrustsAnyClock
         | ServiceMutant::HandsInTooSoon
@@ -231,6 +256,7 @@ fn is_found_by_its_judge<W: Workload + 'static>(
     let sound = run(found, None);
     assert_eq!(sound.report.outcome, RunOutcome::Settled, "{name}, seed {found}");
     assert_eq!(sound.findings, [], "{name}, seed {found}");
+    assert_eq!(sound.not_judged, [], "{name}, seed {found}");
 }
 
 #[test]

@@ -46,6 +46,17 @@ impl Delay {
         }
     }
 
+    /// The same, where no draw takes longer than this.
+    pub(crate) fn within(self, limit: Span) -> Self {
+        match self {
+            Self::Constant(span) => Self::Constant(span.min(limit)),
+            Self::Uniform(least, most) => Self::Uniform(least.min(limit), most.min(limit)),
+            Self::HeavyTail { least, scale, most } => {
+                Self::HeavyTail { least: least.min(limit), scale, most: most.min(limit) }
+            }
+        }
+    }
+
     /// The longest that a draw can give.
     pub const fn most(self) -> Span {
         match self {

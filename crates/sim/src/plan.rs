@@ -283,7 +283,11 @@ impl RunPlan {
             phase(about.medium, suspect, chooser).max(least)
         });
         let calm = Time::ZERO + faulty;
-        let mut model = settings.model.unwrap_or_else(|| CarrierModel::draw(profile, chooser));
+        let mut model = settings.model.unwrap_or_else(|| {
+            let mut drawn = CarrierModel::draw(profile, chooser);
+            drawn.disk.sync = drawn.disk.sync.within(settings.sync_most.unwrap_or(Span(u64::MAX)));
+            drawn
+        });
         if !settings.splits_steps {
             model.ram.midst_ppm = 0;
         }

@@ -40,6 +40,8 @@ pub struct RunSettings {
     pub faulty: Option<Span>,
     /// How the surroundings behave; drawn if none.
     pub model: Option<CarrierModel>,
+    /// The longest time until a record is durable, where the surroundings are drawn; any that is drawn if none.
+    pub sync_most: Option<Span>,
     /// Whether replicas that crashed come back.
     pub restarts: bool,
     /// Whether disks may be lost and replaced by empty ones.
@@ -76,6 +78,7 @@ impl Default for RunSettings {
             pace: CastPace::Open,
             faulty: None,
             model: None,
+            sync_most: None,
             restarts: true,
             replaces: true,
             overlay_changes: 6,

@@ -2,6 +2,7 @@
 
 use super::clocks::SimulatedHostClock;
 use super::node::{ClientRequest, HowRead};
+use super::progress::CallProgress;
 use super::time::MILLISECOND;
 use super::{AnswerMeaning, ApartCall, Call, ReadLevel, Workload};
 use amcast_core::rng::Rng;
@@ -38,6 +39,8 @@ pub(super) struct CallLines {
     pub(super) requests: BTreeMap<String, ClientRequest>,
     /// Those of these calls that were sent as a batch there.
     pub(super) batches: BTreeSet<String>,
+    /// The results of all calls, counted.
+    pub(super) progress: CallProgress,
 }
 
 impl CallLines {
@@ -278,6 +281,7 @@ impl<W: Workload> SimClient<W> {
         lines: &mut CallLines,
     ) -> SentCommand {
         self.calls += 1;
+        lines.progress.of(&call).made += 1;
         let (name, number) = (format!("c{}.{}", self.index, self.names), self.calls);
         let mut apart = None;
         if call.is_apart {
@@ -400,9 +404,13 @@ impl<W: Workload> SimClient<W> {
         let is_part = open.large.as_ref().is_some_and(|large| large.kept < count);
         match self.workload.returned(&open.call, answer) {
             AnswerMeaning::Out(_) | AnswerMeaning::Unknown if is_part => {
+                lines.progress.of(&open.call).returned(Outcome::NotExecuted, "ERR");
                 self.ends(now, &open, "ERR", lines)
             }
-            AnswerMeaning::Out(out) => self.ends(now, &open, &out, lines),
+            AnswerMeaning::Out(out) => {
+                lines.progress.of(&open.call).returned(answer.outcome, &out);
+                self.ends(now, &open, &out, lines)
+            }
             AnswerMeaning::Unknown => {
                 (self.names, self.is_named) = (self.names + 1, false);
                 self.pause(now);

@@ -5,6 +5,7 @@ use super::clocks::SimulatedClocks;
 use super::execution_order::ExecutionOrder;
 use super::mutant::{ServiceJudge, ServiceMutant};
 use super::node::{ClientRequest, HandedIn, HowRead, ServiceReply, SimNode, SimulatedAsker};
+use super::time::MILLISECOND;
 use super::transfer::{self, Incarnation, IncomingState, StateTransferStep, TransferPace};
 use super::unanswered;
 use super::{ReadLevel, SeenCalls, Workload};
@@ -13,8 +14,8 @@ use amcast_core::rng::Rng;
 use amcast_core::step::Ticket;
 use amcast_core::trace::TraceEvent;
 use amcast_core::{
-    ClusterShape, Config, ConfigError, Delivery, Entry, MsgId, Pid, ProtocolEvent, Senders,
-    ServiceAnswer, Span, Time,
+    ClusterShape, Config, ConfigError, Delivery, Entry, MsgId, Outcome, Pid, ProtocolEvent,
+    Senders, ServiceAnswer, Span, Time,
 };
 use amcast_sim::{
     Host, HostPorts, HostRequest, RunRecord, RunReport, RunSettings, record_hosted, replay_hosted,
@@ -60,7 +61,8 @@ pub struct ServiceRun {
     pub lines: String,
     /// The faults of the service, if any.
     pub findings: Vec<Finding>,
-    /// The properties that were not judged, and why: the search for an order of the calls gave up, or there were no calls.
+    /// The properties that were not judged, and why: the search for an order of the calls gave up, or too few calls were
+    /// executed.
     pub not_judged: Vec<Finding>,
     /// How often something happened.
     pub counts: BTreeMap<&'static str, u64>,
@@ -79,6 +81,10 @@ struct RunRemains {
     /// How far the state of each shard goes at the end, and its digest, of the nodes that live, with their ranks.
     states: Vec<(usize, Vec<(u64, u64)>)>,
 }
+
+/// The longest time until a record is durable: with slower disks than that commands are ordered so late, by the clocks of
+/// the services, that no node hands them in.
+const SYNC_MOST: Span = Span(200 * MILLISECOND.0);
 
 /// Makes the host of a run.
 type HostFactory<'a> = dyn Fn() -> Box<dyn Host> + 'a;
@@ -110,6 +116,8 @@ impl<W: Workload + 'static> Simulation<'_, W> {
         sink: &mut dyn FnMut(&TraceEvent<'_>),
     ) -> Result<ServiceRun, ConfigError> {
         let Self { entry, config, seed, .. } = *self;
+        let sync_most = settings.sync_most.or(Some(SYNC_MOST));
+        let settings = &RunSettings { sync_most, ..settings.clone() };
         self.judged(&mut |factory| {
             record_hosted(entry, config, settings, seed, factory, recorded, sink)
         })
@@ -139,21 +147,27 @@ impl<W: Workload + 'static> Simulation<'_, W> {
         };
         let report = run(&factory)?;
         let left = std::mem::take(&mut *left.borrow_mut());
-        let Judgement { mut findings, not_judged } = judge(&(self.workload)(), &left);
+        let workload = (self.workload)();
+        let Judgement { mut findings, mut not_judged } = judge(&workload, &left);
         // Of a run that did not settle some nodes may be behind.
         if report.settled() {
             findings.extend(compare(&left.states));
+            let progress = &left.calls.progress;
+            findings.extend(progress.finding().filter(|_| !workload.refuses()));
+            not_judged.extend(progress.not_judged().filter(|_| !workload.refuses()));
         }
-        let RunRemains { calls: CallLines { lines, no_memory, .. }, mut counts, .. } = left;
+        let RunRemains { calls: CallLines { lines, no_memory, progress, .. }, mut counts, .. } =
+            left;
         if !no_memory.is_empty() {
             counts.insert("calls refused for lack of memory", no_memory.len() as u64);
         }
+        counts.extend(progress.counts().into_iter().filter(|(_, count)| *count > 0));
         Ok(ServiceRun { report, lines, findings, not_judged, counts })
     }
 }
 
 fn judge<W: Workload>(workload: &W, left: &RunRemains) -> Judgement {
-    let CallLines { lines, requests, batches, apart, no_memory } = &left.calls;
+    let CallLines { lines, requests, batches, apart, no_memory, .. } = &left.calls;
     let RunRemains { level, maxmemory, .. } = *left;
     let place = |call: &str| requests.get(call).and_then(|of| left.order.place(*of));
     let mut places: Vec<(String, u64)> =
@@ -371,7 +385,10 @@ impl<W: Workload> ServiceHost<W> {
                     false => self.multicast(node, command, requests),
                 }
             }
-            ServiceTimer::Reply(to, ServiceReply { outcome, bytes, .. }) => {
+            ServiceTimer::Reply(to, ServiceReply { mut outcome, bytes, .. }) => {
+                if self.mutant == Some(ServiceMutant::RefusesAll) {
+                    outcome = Outcome::NotExecuted;
+                }
                 let answer = ServiceAnswer::borrowed(outcome, &bytes);
                 let Self { clients, left, .. } = self;
                 let mut left = left.borrow_mut();

@@ -25,6 +25,7 @@ pub mod kv;
 pub mod log;
 mod mutant;
 mod node;
+mod progress;
 mod reads;
 mod time;
 mod transfer;
@@ -230,6 +231,12 @@ pub trait Workload {
     /// A service that has no budgets leaves it at that.
     fn draw_maxmemory(&self, _rng: &mut Rng) -> u64 {
         0
+    }
+
+    /// Whether the service refuses calls by rules of its own, so that a run may refuse most of them: it answers
+    /// [`Outcome::NotExecuted`] to them. Of any other service such a run is wrong, and one that executes little is not judged.
+    fn refuses(&self) -> bool {
+        false
     }
 
     /// How reads are answered in this run, and the memory budget that was drawn for it.

@@ -35,6 +35,8 @@ pub enum ServiceMutant {
     CountsNoneOfBatch,
     /// A new memory budget is answered, and the first one comes into force.
     KeepsBudget,
+    /// Each command is answered as one that was refused.
+    RefusesAll,
 }
 
 /// A judge of the runs of a service.
@@ -48,6 +50,8 @@ pub enum ServiceJudge {
     Expiry,
     /// Only commands that may grow are refused for lack of memory, and only where a budget may be in force.
     Memory,
+    /// The nodes do not refuse most of what clients ask for.
+    Progress,
     /// The simulator's ledger: the protocol and the host above it keep what they owe each other.
     Breach,
     /// In the end every message is delivered where it has to be, and each process that lives works.
@@ -62,6 +66,7 @@ impl ServiceJudge {
             Self::OneState => "one state",
             Self::Expiry => "expiry",
             Self::Memory => "memory",
+            Self::Progress => "progress",
             Self::Breach => "breach",
             Self::Settling => "settling",
         }
@@ -91,6 +96,7 @@ impl DeclaredMutant {
             ServiceJudge::OneState
             | ServiceJudge::Expiry
             | ServiceJudge::Memory
+            | ServiceJudge::Progress
             | ServiceJudge::Breach
             | ServiceJudge::Settling => &[],
         };
@@ -194,6 +200,12 @@ impl ServiceMutant {
             "a new memory budget is answered, and the first one comes into force",
             ServiceJudge::Memory,
         ),
+        DeclaredMutant::new(
+            Self::RefusesAll,
+            "refuses-all",
+            "each command is answered as one that was refused",
+            ServiceJudge::Progress,
+        ),
     ];
 
     /// Whether the mistake can be made at all above this protocol, in a cluster of so many groups.
@@ -214,7 +226,8 @@ impl ServiceMutant {
             | Self::LosesCommand
             | Self::DiffersUnread
             | Self::LosesBatched
-            | Self::KeepsBudget => true,
+            | Self::KeepsBudget
+            | Self::RefusesAll => true,
         }
     }
 
