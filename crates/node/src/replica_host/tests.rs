@@ -4,7 +4,8 @@ use super::*;
 use crate::cluster_dir::LogLocation;
 use crate::ingress::Ingress;
 use crate::log_owner::LogOwner;
-use amcast_core::StateSource;
+use amcast_core::step::PayloadRange;
+use amcast_core::{GroupSet, StateSource};
 use amcast_smr::application::DeliveredCommand;
 use amcast_smr::application::{GroupFigures, StateReadError, TellAnswer, WakeHandle};
 use amcast_smr::recovery::FetchedState;
@@ -17,12 +18,28 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 struct GroupPositions {
     positions: [u64; 2],
     doubt: Option<&'static str>,
+    /// Whether it takes in no delivery.
+    is_full: bool,
+    /// The most bytes of a piece that it gives.
+    piece_bytes: usize,
+    /// The rest of the state that it gives.
+    captured: Vec<u8>,
+}
+
+impl GroupPositions {
+    fn at(positions: [u64; 2]) -> Self {
+        let (doubt, captured) = (None, Vec::new());
+        Self { positions, doubt, is_full: false, piece_bytes: usize::MAX, captured }
+    }
 }
 
 impl Application for GroupPositions {
     type State = [u64; 2];
 
     fn deliver(&mut self, command: DeliveredCommand<'_>, _: TellAnswer<'_>) -> bool {
+        if self.is_full {
+            return false;
+        }
         self.positions[command.group.index()] = command.position;
         true
     }
@@ -39,14 +56,20 @@ impl Application for GroupPositions {
         self.doubt
     }
 
-    fn capture(&mut self) {}
-
-    fn piece(&mut self, _: usize, to: &mut Vec<u8>) -> bool {
-        self.positions.iter().for_each(|position| to.extend_from_slice(&position.to_le_bytes()));
-        false
+    fn capture(&mut self) {
+        self.captured = self.positions.iter().flat_map(|position| position.to_le_bytes()).collect();
     }
 
-    fn release(&mut self) {}
+    /// Gives the next piece, and says that there is no more where nothing is captured, as the executor does.
+    fn piece(&mut self, _: usize, to: &mut Vec<u8>) -> bool {
+        let bytes = self.captured.len().min(self.piece_bytes);
+        to.extend(self.captured.drain(..bytes));
+        !self.captured.is_empty()
+    }
+
+    fn release(&mut self) {
+        self.captured.clear();
+    }
 
     fn read(_: usize, from: &mut dyn Read) -> Result<Self::State, StateReadError> {
         let mut positions = [[0; 8]; 2];
@@ -61,6 +84,7 @@ impl Application for GroupPositions {
     }
 
     fn adopt(&mut self, state: Self::State) -> Self::State {
+        self.release();
         std::mem::replace(&mut self.positions, state)
     }
 
@@ -86,7 +110,7 @@ fn host(reborn: bool) -> (ReplicaHost<GroupPositions>, [Pid; 2]) {
     (
         ReplicaHost::new(
             cluster,
-            GroupPositions { positions: [0; 2], doubt: None },
+            GroupPositions::at([0; 2]),
             ReplySink::Ingress(ingress, 0),
             None,
             (reborn, None),
@@ -284,28 +308,37 @@ fn saved(host: &mut ReplicaHost<GroupPositions>) -> Vec<u64> {
     }
 }
 
+/// A directory for a node's states.
+fn keeping(name: &str) -> LogLocation {
+    let path = std::env::temp_dir().join(format!("amcast-host-{name}-{}", std::process::id()));
+    let begun = path.with_extension("begun");
+    let (holds, lasts, lived, first_life) = (false, true, false, 0);
+    let owner = LogOwner::of(1, 1);
+    let keeping = LogLocation { path, begun, holds, lasts, lived, first_life, owner };
+    keeping.make().unwrap();
+    keeping
+}
+
+/// Has a host keep its state there, and continue from the one that is there.
+fn open(host: &mut ReplicaHost<GroupPositions>, keeping: &LogLocation) {
+    let wake: WakeHandle = Arc::new(|| {});
+    let opened = Checkpoints::open::<GroupPositions>(keeping, (0, 3), 2, (wake, None)).unwrap();
+    host.keep_state(opened.checkpoints, opened.restored).unwrap();
+}
+
+/// The positions of the state that a host finds there at its start.
+fn found(keeping: &LogLocation) -> [u64; 2] {
+    let (mut next, _) = host(false);
+    open(&mut next, keeping);
+    next.recovery.app.positions
+}
+
 #[test]
 fn a_state_that_another_node_gave_is_on_disk_soon_and_one_found_there_at_once() {
     let _limit = amcast_test_policy::time_limit();
-    let path = std::env::temp_dir().join(format!("amcast-host-saves-{}", std::process::id()));
-    let begun = path.with_extension("begun");
-    let (holds, lasts, lived, first_life) = (false, true, false, 0);
-    let keeping = LogLocation {
-        path: path.clone(),
-        begun,
-        holds,
-        lasts,
-        lived,
-        first_life,
-        owner: LogOwner::of(1, 1),
-    };
-    keeping.make().unwrap();
-    let open = |host: &mut ReplicaHost<GroupPositions>| {
-        let wake: WakeHandle = Arc::new(|| {});
-        let opened =
-            Checkpoints::open::<GroupPositions>(&keeping, (0, 3), 2, (wake, None)).unwrap();
-        host.keep_state(opened.checkpoints, opened.restored).unwrap();
-    };
+    let keeping = keeping("saves");
+    let path = keeping.path.clone();
+    let open = |host: &mut ReplicaHost<GroupPositions>| open(host, &keeping);
     let (mut taking, [one, _]) = host(false);
     open(&mut taking);
     assert_eq!(taking.recovery.take_restored(), None);
@@ -372,4 +405,92 @@ fn a_state_is_taken_only_of_a_node_that_goes_on_from_view_to_view_in_one_incarna
         give(&mut host, [10, 4]);
         assert_eq!(host.recovery.is_live(), is_taken, "{continuing:b}");
     }
+}
+
+/// Begins to save the host's state, and gives the first of two pieces of it.
+fn half_saved(host: &mut ReplicaHost<GroupPositions>) {
+    host.recovery.app.piece_bytes = 8;
+    host.save();
+    host.checkpoints.iter_mut().for_each(Checkpoints::hurry);
+    while host.recovery.app.captured.len() > 8 {
+        host.give_on();
+        std::thread::yield_now();
+    }
+    assert!(host.is_saving());
+}
+
+#[test]
+fn a_state_that_comes_ends_the_checkpoint_of_the_one_that_makes_room() {
+    let _limit = amcast_test_policy::time_limit();
+    let (mut host, _, (tell, _room)) = asking();
+    let keeping = keeping("makes-room");
+    open(&mut host, &keeping);
+    half_saved(&mut host);
+    tell.send(TransferEvent::Comes).unwrap();
+    host.take_over();
+    assert_eq!(host.recovery.app.positions, [0, 0]);
+    while host.is_saving() {
+        host.give_on();
+        let saved = host.checkpoint(LogVolume::default()).unwrap();
+        assert_eq!(saved, None, "half of a state counts as a whole one");
+        std::thread::yield_now();
+    }
+    drop(host);
+    assert_eq!(found(&keeping), [0, 0], "there was never a whole one");
+    std::fs::remove_dir_all(keeping.path).unwrap();
+}
+
+#[test]
+fn a_state_that_goes_to_another_node_and_one_that_goes_to_the_disk_do_not_mix() {
+    let _limit = amcast_test_policy::time_limit();
+    let (mut host, _) = host(false);
+    let keeping = keeping("gives-way");
+    open(&mut host, &keeping);
+    host.recovery.app.positions = [3, 4];
+    half_saved(&mut host);
+    let wanted = WantedState { positions: vec![3, 4], view: None };
+    let pieces = host.give(&wanted).expect("the disk has time");
+    assert!(!host.is_saving(), "one state is given at a time");
+    while host.giving.is_going() {
+        host.give_on();
+    }
+    // No history is in front of it.
+    let bytes: Vec<u8> = pieces.iter().flatten().collect();
+    assert_eq!(bytes, [0, 3, 4].map(u64::to_le_bytes).concat());
+    host.save();
+    assert_eq!(saved(&mut host), [3, 4]);
+    drop(host);
+    assert_eq!(found(&keeping), [3, 4]);
+    std::fs::remove_dir_all(keeping.path).unwrap();
+}
+
+#[test]
+fn a_read_waits_for_deliveries_that_the_application_has_not_taken_in() {
+    let _limit = amcast_test_policy::time_limit();
+    let (mut host, [one, _]) = host(false);
+    let group = Gid(0);
+    let asked = |host: &mut ReplicaHost<GroupPositions>| {
+        let (mut asked, at) = (false, (host.recovery.app.delivered(group), Time(1)));
+        host.reading.serve(group, at, &mut |_, read| {
+            asked = true;
+            ReadAttempt::NotYet(read)
+        });
+        asked
+    };
+    host.recovery.app.is_full = true;
+    let delivery = Delivery {
+        msg: MsgId { sender: one, seq: 1 },
+        dst: GroupSet::one(group),
+        position: 7,
+        payload: PayloadRange { at: 0, len: 0 },
+    };
+    host.deliver(Time(1), one, delivery, b"");
+    assert_eq!(host.recovery.app.positions, [0, 0], "it waits");
+    host.reading.take(NodeRead { gateway: 0, token: 0, line: 0, group, bytes: [].into() }, Time(1));
+    let ticket = host.reading.begin(group, Time(1)).expect("a barrier is due");
+    // The replica has delivered more than the application has executed.
+    host.passed(Time(1), one, ticket);
+    assert!(!asked(&mut host), "somebody may have been answered what is delivered here");
+    host.recovery.app.is_full = false;
+    assert!(host.drain() && asked(&mut host));
 }
