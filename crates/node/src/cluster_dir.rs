@@ -151,6 +151,11 @@ pub struct LogLocation {
 }
 
 impl LogLocation {
+    /// Whether processes of this durability do not await what they persist.
+    pub(crate) const fn holds(durability: Durability) -> bool {
+        matches!(durability, Durability::Written)
+    }
+
     /// Makes the directory, if need be, and sees to it that it is there after the end of the machine.
     pub(crate) fn make(&self) -> io::Result<()> {
         match DirBuilder::new().mode(0o700).create(&self.path) {
@@ -417,7 +422,7 @@ impl ClusterDir {
         durability: Durability,
         rank: usize,
     ) -> Option<LogLocation> {
-        let holds = durability == Durability::Written;
+        let holds = LogLocation::holds(durability);
         let begun = || self.path.join(format!("{}.begun", node_name(rank)));
         durability.has_log().then(|| LogLocation {
             path: self.data(rank),

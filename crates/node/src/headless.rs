@@ -12,9 +12,7 @@ use crate::node_address::ClusterKey;
 use crate::peer_registry::PeerRegistry;
 use crate::replicas::Replicas;
 use amcast_core::step::ProtocolStatus;
-use amcast_core::{
-    Config, Durability, Entry, Gid, GroupSet, Pid, ProtocolProcess, Span, Submission, Time,
-};
+use amcast_core::{Config, Entry, Gid, GroupSet, Pid, ProtocolProcess, Span, Submission, Time};
 use amcast_net::NetCounts;
 use amcast_smr::application::WakeHandle;
 use std::net::SocketAddr;
@@ -72,7 +70,7 @@ impl HeadlessNode {
         let keeping = durability.has_log().then(|| LogLocation {
             path: options.logs.to_path_buf(),
             begun: options.logs.join("begun"),
-            holds: durability == Durability::Written,
+            holds: LogLocation::holds(durability),
             lasts: true,
             lived: false,
             first_life: 0,

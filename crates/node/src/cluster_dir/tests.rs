@@ -9,7 +9,7 @@ use crate::config::ClusterFile;
 use crate::log_owner::LogOwner;
 use crate::node_address::ClusterKey;
 use crate::system::synced;
-use amcast_core::{ClusterShape, Gid, GroupSet};
+use amcast_core::{ClusterShape, Durability, Gid, GroupSet};
 use amcast_memory::Directory;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -724,4 +724,14 @@ fn who_begins_anew_has_its_logs_marked_before_it_says_so() {
     keeping.begin_anew(groups).unwrap();
     assert!(data.join("g0.lost").exists() && data.join("g1.lost").exists());
     assert!(keeping.is_anew() && keeping.is_begun());
+}
+
+#[test]
+fn what_processes_say_waits_for_the_log_where_they_do_not_await_it_themselves() {
+    let _limit = amcast_test_policy::time_limit();
+    let dir = ClusterDir::of_file(Path::new("/nowhere/cluster.toml"));
+    let holds = |durability| dir.keeping(&file(), durability, 0).map(|keeping| keeping.holds);
+    assert_eq!(holds(Durability::Volatile), None, "there is no log");
+    assert_eq!(holds(Durability::Written), Some(true));
+    assert_eq!(holds(Durability::Synced), Some(false));
 }

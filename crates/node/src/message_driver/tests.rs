@@ -137,6 +137,7 @@ impl Protocol for PersistingProtocol {
         match input {
             Input::Stored { number, record } => self.tell(format!("stored {number} {record:?}")),
             Input::Lost => self.tell("lost"),
+            Input::Torn => self.tell("torn"),
             Input::Start { incarnation } => self.tell(format!("start {incarnation}")),
             Input::Submit(Submission { seq, dst, payload }) => {
                 let record = out.fill(|to| to.extend_from_slice(payload));
@@ -145,6 +146,7 @@ impl Protocol for PersistingProtocol {
                 out.ask(MessageOutput::To(self.me, Lane::Stream, record));
                 out.deliver(MsgId { sender: self.me, seq }, dst, seq, |_| {});
                 out.event(ProtocolEvent::CaughtUp(seq));
+                out.push(Output::Passed { ticket: Ticket(seq) });
                 out.push(Output::Load { ticket: Ticket(100 + seq), number: seq - 1 });
             }
             Input::Durable(ticket) => self.tell(format!("durable {}", ticket.0)),
@@ -182,9 +184,9 @@ impl Protocol for PersistingProtocol {
 }
 
 /// The deliveries of a node's processes: process, position, message. And their events, with the
-/// number of deliveries before each.
+/// number of deliveries before each, and barriers that they pass, in the same way.
 #[derive(Default)]
-struct NodeDeliveries(Vec<(Pid, u64, MsgId)>, Vec<(usize, ProtocolEvent)>);
+struct NodeDeliveries(Vec<(Pid, u64, MsgId)>, Vec<(usize, ProtocolEvent)>, Vec<(usize, Ticket)>);
 
 impl UpperLayer for NodeDeliveries {
     fn deliver(&mut self, _: Time, p: Pid, delivery: Delivery, _: &[u8]) {
@@ -193,6 +195,10 @@ impl UpperLayer for NodeDeliveries {
 
     fn event(&mut self, _: Time, _: Pid, event: ProtocolEvent) {
         self.1.push((self.0.len(), event));
+    }
+
+    fn passed(&mut self, _: Time, _: Pid, ticket: Ticket) {
+        self.2.push((self.0.len(), ticket));
     }
 }
 
@@ -522,14 +528,32 @@ fn what_follows_a_record_that_is_not_awaited_waits_until_the_system_has_it() {
     lone.members.deal(Time(1), &mut lone.delivered);
     assert_eq!((lone.told(), lone.delivered.0.len()), (vec!["start 0".to_string()], 0));
     assert_eq!(lone.delivered.1, [], "what is reported behind a delivery waits with it");
+    assert_eq!(lone.delivered.2, [], "a read behind the barrier sees the delivery");
     lone.until("heard [2]");
     assert!(lone.told().contains(&"heard [1]".to_string()));
     let delivered: Vec<u64> = lone.delivered.0.iter().map(|d| d.1).collect();
     assert_eq!(delivered, [1, 2]);
     let reported = [1, 2].map(|n| (n as usize, ProtocolEvent::CaughtUp(n)));
     assert_eq!(lone.delivered.1, reported);
+    assert_eq!(lone.delivered.2, [1, 2].map(|n| (n as usize, Ticket(n))));
     assert_eq!(lone.members.post.waiting_bytes(), 0);
     drop(lone);
+    remove(&keeping);
+}
+
+#[test]
+fn a_process_whose_log_may_lack_its_end_hears_so_before_it_starts() {
+    let _limit = amcast_test_policy::time_limit();
+    let keeping = keeping("torn", true);
+    let mut lone = LoneNode::begin(&keeping, true, 0).unwrap();
+    lone.submit(1);
+    lone.until("durable 1");
+    drop(lone);
+    let begin = |life| LoneNode::begin(&keeping, true, life).unwrap().told();
+    assert_eq!(begin(1), ["stored 0 [1]", "start 1"]);
+    // An earlier life found that its machine had failed, and wrote nothing since.
+    std::fs::write(keeping.path.join("g0.doubt"), "").unwrap();
+    assert_eq!(begin(2), ["stored 0 [1]", "torn", "start 2"]);
     remove(&keeping);
 }
 
