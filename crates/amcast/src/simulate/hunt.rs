@@ -10,6 +10,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// How many smaller runs are tried.
 const TRIES: usize = 150;
 
+/// The property of a [`Finding`] of a run in which no fault was found, and some property was not judged.
+const NOT_JUDGED: &str = "not judged";
+
 /// A run in which something is wrong, made as small as was found.
 pub struct FailedRun {
     /// The seed of the whole run.
@@ -39,7 +42,8 @@ impl fmt::Display for FailedRun {
 
 impl<W: Workload + 'static> Simulation<'_, W> {
     /// Makes the runs of these seeds until something is wrong in one. Gives that one, made small: with fewer calls and
-    /// faults, in which the same is wrong. A machine that panics is wrong, too.
+    /// faults, in which the same is wrong. A machine that panics is wrong, too. So is a run with a property that was not
+    /// judged ([`ServiceRun::not_judged`]): it shows nothing.
     ///
     /// # Errors
     /// When the protocol refuses the configuration.
@@ -122,7 +126,7 @@ impl RunAttempt {
                 return Ok(Self { finding, lines: String::new() });
             }
         };
-        let ServiceRun { report, lines, mut findings, .. } = ran;
+        let ServiceRun { report, lines, mut findings, not_judged, .. } = ran;
         let stopped = match &report.outcome {
             RunOutcome::Settled => None,
             RunOutcome::NotSettled(stuck) => {
@@ -137,6 +141,59 @@ impl RunAttempt {
             }
         };
         findings.extend(stopped);
+        // To say that nothing is wrong would be a lie. A fault that is certain is the better account of the run.
+        findings.extend(not_judged.into_iter().map(|Finding { what, says }| Finding {
+            what: NOT_JUDGED,
+            says: format!("{what}: {says}"),
+        }));
         Ok(Self { finding: findings.into_iter().next(), lines })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bank::BankWorkload;
+    use super::super::{AnswerMeaning, Call, SeenCalls};
+    use super::*;
+    use amcast_check::PropertyVerdict;
+    use amcast_core::rng::Rng;
+    use amcast_core::{RawConfig, ServiceAnswer};
+    use amcast_protocols::catalog::find;
+
+    /// The bank, whose calls the checker gives up to judge.
+    struct UnjudgedBank(BankWorkload);
+
+    impl Workload for UnjudgedBank {
+        type Machine = <BankWorkload as Workload>::Machine;
+
+        fn next(&mut self, rng: &mut Rng) -> Call {
+            self.0.next(rng)
+        }
+
+        fn last(&mut self) -> Call {
+            self.0.last()
+        }
+
+        fn returned(&mut self, call: &Call, answer: &ServiceAnswer<'_>) -> AnswerMeaning {
+            self.0.returned(call, answer)
+        }
+
+        fn judge(&self, _: &SeenCalls<'_>) -> Vec<(&'static str, PropertyVerdict)> {
+            vec![("linearizable", PropertyVerdict::NotJudged("it gave up".to_string()))]
+        }
+    }
+
+    #[test]
+    fn a_run_that_is_not_judged_is_not_taken_for_one_in_which_nothing_was_found() {
+        let _limit = amcast_test_policy::time_limit();
+        let entry = find("tram").expect("it is in the catalog");
+        let raw = RawConfig { groups: 1, replicas: 3, clients: 0, ..RawConfig::default() };
+        let config = &raw.check(entry.about().params).expect("the shape is sound");
+        let service = ServiceSettings { clients: 2, calls: 3, mutant: None };
+        let workload = &|| UnjudgedBank(BankWorkload::new(1));
+        let simulation = Simulation { entry, config, service, seed: 0, workload };
+        let failed = simulation.hunt(&RunSettings::default(), 1..=1).expect("the shape is sound");
+        let finding = failed.expect("it shows nothing").finding;
+        assert_eq!((finding.what, &*finding.says), (NOT_JUDGED, "linearizable: it gave up"));
     }
 }
