@@ -1,10 +1,10 @@
 //! Clients that use few keys of all shards at once, in every way that the checker knows.
 
 use crate::recording::{Calls, CheckerWords, RecordedCall, Recording, moment};
+use amcast::check::{Property, check};
 use amcast::client::{Answer, Connection};
-use amcast::core::Gid;
-use amcast::core::Time;
 use amcast::core::rng::Rng;
+use amcast::core::{Gid, Outcome, Time};
 use amcast::kv::SlotMap;
 use std::io;
 use std::sync::Mutex;
@@ -310,7 +310,7 @@ impl RecordedClient<'_> {
         for key in watched {
             self.call(&["GET", key])?;
             let back = self.calls.0.last().and_then(|called| called.back.as_ref());
-            let Some((_, out)) = back else {
+            let Some((_, out)) = back.filter(|(_, out)| out != REFUSED) else {
                 return self.ask(&["UNWATCH"]).map(|_| ());
             };
             conditions.push((key, out.clone()));
@@ -354,7 +354,13 @@ impl RecordedClient<'_> {
         let answer = self.ask(words)?;
         let at = moment(self.begun);
         let between = if words[0] == "EXEC" { "; " } else { " " };
-        // Any error leaves open whether the command took effect: these commands are never wrong.
+        // An error that does not say so leaves open whether the command took effect: these commands are never wrong.
+        if let Answer::Error(why) = &answer
+            && is_refusal(why)
+            && let Some(called) = self.calls.0.last_mut()
+        {
+            called.back = Some((at, REFUSED.to_string()));
+        }
         if let (Some(called), Some(out)) = (self.calls.0.last_mut(), told(&answer, between)) {
             called.back = Some((at, out));
             self.answered.fetch_add(1, Ordering::Relaxed);
@@ -369,6 +375,45 @@ impl RecordedClient<'_> {
             self.errors.lock().expect("no client panicked").push(answer.to_string());
         }
         Ok(answer)
+    }
+}
+
+/// The checker's word for a call that was refused and had no effect.
+const REFUSED: &str = "ERR";
+
+/// Whether an error says that the command was not executed. If somebody reads its value all the same, no order explains
+/// that.
+fn is_refusal(why: &str) -> bool {
+    why.ends_with(Outcome::NotExecuted.words()) || why.starts_with("OOM ")
+}
+
+#[test]
+fn only_errors_that_say_so_are_refusals() {
+    let _limit = amcast_test_policy::time_limit();
+    for (why, is_refused) in [
+        ("TRYAGAIN the node is busy; the command was not executed", true),
+        ("CLUSTERDOWN no node answers; the command was not executed", true),
+        ("OOM command not allowed when used memory > 'maxmemory'.", true),
+        ("ERR no answer came for 15 s; whether the command took effect is not known", false),
+        ("ERR something else", false),
+    ] {
+        assert_eq!(is_refusal(why), is_refused, "{why}");
+    }
+}
+
+#[test]
+fn a_call_that_was_refused_and_executed_all_the_same_is_found() {
+    let _limit = amcast_test_policy::time_limit();
+    let call = |op: &str, at: u64, out: &str| RecordedCall {
+        op: CheckerWords(op.to_string()),
+        at: Time(at),
+        back: Some((Time(at + 1), out.to_string())),
+    };
+    for (read, holds) in [("nil", true), ("v", false)] {
+        let calls = Calls(vec![call("SET k v", 1, REFUSED), call("GET k", 3, read)]);
+        let recording = Recording { clients: vec![calls] };
+        let judged = check(&recording.history(), &[Property::Linearizable]);
+        assert_eq!(judged.all_hold(), holds, "{read}");
     }
 }
 
