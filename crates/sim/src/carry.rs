@@ -433,7 +433,7 @@ impl SimulatedRun<'_> {
         }
     }
 
-    /// Keeps what the step changed in the fitness of its process.
+    /// Records whether the process is caught up after its step.
     fn notice_fit(&mut self, p: Pid) {
         self.take_over(p);
         let process = &mut self.procs[p.index()];

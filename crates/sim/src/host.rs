@@ -207,7 +207,7 @@ impl SimulatedRun<'_> {
         self.above.host.is_some()
     }
 
-    /// The processes that what befalls `p` befalls: with a host all replicas of its node.
+    /// The processes that a fault of `p` strikes: with a host, all replicas of its node.
     pub(crate) fn node_of(&self, p: Pid) -> Vec<Pid> {
         match self.cluster.role(p) {
             Role::Replica { rank, .. } if self.has_host() => {

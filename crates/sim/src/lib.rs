@@ -5,7 +5,7 @@
 //! of all chance).
 //!
 //! Read [`run`](mod@run) first: [`run()`] takes an entry, a configuration, [`RunSettings`] and a
-//! seed, hands every [`Event`](amcast_core::trace::TraceEvent) to a sink, and gives a [`RunReport`]. The
+//! seed, hands every [`TraceEvent`](amcast_core::trace::TraceEvent) to a sink, and gives a [`RunReport`]. The
 //! simulator judges no property of ordering; the receiver of the events does. It stops by
 //! itself only for a [`Breach`] of the duties of a protocol towards its driver: payloads changed, positions that go
 //! back, states that do not continue what was delivered, events that break their

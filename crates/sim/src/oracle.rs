@@ -10,7 +10,7 @@ use amcast_core::step::Oracle;
 use amcast_core::trace::TraceEvent;
 use amcast_core::{Assumption, MediumKind, Pid, ProtocolProcess, Span, Time};
 
-/// How long one is given that may not be ended yet.
+/// How long a process that was asked to leave, and may not be killed yet, is given before the next look.
 const PATIENCE_AGAIN: Span = Span::millis(1);
 
 impl SimulatedRun<'_> {
@@ -457,7 +457,8 @@ impl SimulatedRun<'_> {
         self.queue.push(self.now + wait, HarnessTimer::Truth(to, subject));
     }
 
-    /// Tells `to` how things are; without a service, that it is not told any more who leads.
+    /// Sends `to` the true leader, or the true state of a process. Without a coordination service, a report on a leader is
+    /// `NoLeader`.
     pub(crate) fn tell(&mut self, to: Pid, subject: OracleSubject) {
         let said = match subject {
             OracleSubject::Group(g) if !self.plan.service => Oracle::NoLeader(g),

@@ -160,8 +160,7 @@ pub(crate) struct SimProcess {
     pub left: bool,
     /// Dead for ever.
     pub gone: bool,
-    /// Of its disk something was lost, and what it has in checkpoints since is not as many deliveries as
-    /// these.
+    /// Its disk lost records: it owes this many deliveries until its checkpoints hold them again.
     pub owes: Option<usize>,
     /// It is dead, and its log has all that it knew when it died and was fit.
     pub intact: bool,
@@ -279,7 +278,7 @@ impl SimProcess {
         }
     }
 
-    /// Puts a input into the inbox; one look and one alarm are enough at a time.
+    /// Puts an input into the inbox. A second `Poll` or `Wake` is dropped while one waits there.
     pub(crate) fn put(&mut self, input: OwnedInput) {
         let again = match input {
             OwnedInput::Poll => matches!(self.inbox.back(), Some(OwnedInput::Poll)),

@@ -1,12 +1,12 @@
 //! Acknowledgements: how clients learn that their multicasts are delivered.
 //!
-//! Each part of a measurement (a thread or an OS process with some of the loops) has an *office*, a
-//! process of the shared memory beside the protocol's. An office owns a region for each part, which
-//! that part writes:
+//! Each part of a measurement (a thread or an OS process with some of the loops) has an *acknowledgement
+//! process* in the shared memory, beside the protocol's processes. It owns one region for each part, which that part
+//! writes:
 //!
 //! ```text
 //! line 0    how far the part is: Phase
-//! then      for each client of the office's part, for each group: one word for each place of the
+//! then      for each client of the owner's part, for each group: one word for each place of the
 //!           client's window, seven words a line: the number of the last multicast delivered there
 //! ```
 //! A part whose replica is the first of its part to deliver a multicast writes the number; the
@@ -75,7 +75,7 @@ impl ProcessAssignment {
         Self { cluster, parts: dealt, placements, window }
     }
 
-    /// The processes of the shared memory: the protocol's, and an office for each part.
+    /// The processes of the shared memory: the protocol's, and an acknowledgement process for each part.
     pub(super) fn processes(&self) -> u32 {
         (self.cluster.processes() + self.parts.len()) as u32
     }
@@ -113,18 +113,18 @@ impl ProcessAssignment {
     }
 }
 
-/// One part's office.
+/// The acknowledgement process of one part.
 pub(super) struct AckCounters<'a> {
     deal: &'a ProcessAssignment,
     carrier: MappedCarrier,
-    /// For each part: what was last written to its office, line by line.
+    /// For each part: what was last written to its region, line by line.
     written: Vec<Vec<[u64; LINE_WORDS]>>,
     /// Lines that changed since.
     changed: Vec<(usize, usize)>,
 }
 
 impl<'a> AckCounters<'a> {
-    /// Opens the office of a part.
+    /// Opens the acknowledgement process of a part.
     ///
     /// # Errors
     /// When its memory cannot be set aside.

@@ -107,7 +107,7 @@ impl RingMember {
         assert_eq!(
             (entry.first, entry.ballot),
             (self.current.end, self.current.ballot),
-            "a run has no gaps"
+            "a ballot's proposals have no gaps"
         );
         self.current.end = entry.end();
         entry.value.messages().for_each(|packed| cx.out.event(ProtocolEvent::Part(packed.msg)));

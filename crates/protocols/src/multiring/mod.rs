@@ -32,8 +32,7 @@
 //! |---|---|---|
 //! | proposer | sends multicasts to the coordinator until they are decided | `proposer.rs`, `forward.rs` |
 //! | candidate | pre-vote, then phase 1 for all instances at once | `election.rs`, `phase1.rs` |
-//! | coordinator | phase 2: proposes again all values that may be decided, then orders batches and skips |
-//! `coordinator.rs` |
+//! | coordinator | phase 2: proposes again all values that may be decided, then orders batches and skips | `coordinator.rs` |
 //! | acceptor | promises and votes, each durable before it is sent | `acceptor.rs`, `acceptor_recovery.rs` |
 //! | learner | learns the values that a quorum accepted; catches up by retransmission | `learner.rs`, `catch_up.rs` |
 //! | merge | delivers the rings of its group, `M` instances of each in turn | `merge.rs` |

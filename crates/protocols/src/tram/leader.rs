@@ -42,7 +42,7 @@ pub(crate) struct Leader {
     /// The tail and commit index in its own control line, once that is written, and when it was.
     shown: Option<(u64, u64)>,
     shown_at: Time,
-    /// Someone beside the leader waits to hear that what lies before this is decided.
+    /// A client or a child waits for the decision of the entries before this position: followers learn of it at once.
     hurry: u64,
     /// The next free position.
     end: u64,
@@ -189,9 +189,8 @@ impl Leader {
         self.end - tail - pad
     }
 
-    /// Whether the followers are to hear now how far the log is decided, and from where on it is
-    /// needed. Nobody waits for it but they, and each time costs a line and an answer for each of
-    /// them: it is published now and then, or when there is a need.
+    /// Whether to publish now how far the log is decided, and from where on it is needed. Only followers need that, and each
+    /// publication costs a line and an answer for each of them: so it waits for a pause, a need, or a part of the ring.
     fn tells(&self, now: Time, lap: u64) -> bool {
         self.shown != Some((self.tail, self.commit))
             && (now.since(self.shown_at) >= LULL

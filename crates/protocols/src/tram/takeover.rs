@@ -32,7 +32,7 @@ use amcast_core::memory::{
 };
 use amcast_core::step::Note;
 
-/// Lines that a candidate reads at a time, to begin with: what lies behind its own log is what was on the way.
+/// Lines of the first read of a candidate: behind its own log lies as much as a leader has in flight.
 const READ_LINES: u32 = 32;
 
 /// The same at most, but for a longer record. Each read is followed by one of twice as many.

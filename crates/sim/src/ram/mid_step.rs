@@ -3,7 +3,7 @@
 //! A step takes no simulated time, but in a real memory other processes store and read while it runs.
 //! So some of the stores into its regions, and some of the reads of them, that are due within
 //! [`RamModel::midst`] happen while the step runs: whenever the protocol borrows one of its regions
-//! from its [`Window`](amcast_core::memory::RegionWindow). Each of these is a legal instant for an
+//! from its [`RegionWindow`](amcast_core::memory::RegionWindow). Each of these is a legal instant for an
 //! asynchronous access, and the protocol's own stores appear to the reads up to that instant.
 //!
 //! ```text

@@ -17,7 +17,7 @@ pub const BYTES_MAX_IN_TESTS: (usize, usize) = super::parts::BYTES_MAX_IN_TESTS;
 /// The largest single advance of lived time, in milliseconds.
 pub const LEAP_MS: u64 = super::LEAP_MS;
 
-/// How long what a session sent behind a request that was ahead is held, in milliseconds of ordered time.
+/// How long requests of a session are refused that follow one whose stamp was too far ahead, in milliseconds of lived time.
 pub const HELD_MS: u64 = super::sessions::HELD_MS;
 
 /// Changes one shard's data, as no command does.

@@ -41,7 +41,7 @@
 //! commands in front of it have a part in that. As long as there surely is room for all waiting commands,
 //! none is refused, in any order of execution. Where that is not sure, a command that may need room waits for
 //! all in front of it, and all behind it wait: it then sees what it would see in the order of positions, on
-//! every replica ([`At::exact`](crate::machine::ExecutionPoint::exact)).
+//! every replica ([`ExecutionPoint::exact`](crate::machine::ExecutionPoint::exact)).
 //!
 //! # Where it runs
 //!
@@ -226,7 +226,7 @@ impl ShardHead {
 struct ExecutionDecision {
     /// The verdict of its session.
     admission: Admission,
-    /// See [`At::exact`](crate::machine::ExecutionPoint::exact).
+    /// See [`ExecutionPoint::exact`](crate::machine::ExecutionPoint::exact).
     exact: GroupSet,
     /// Whether it is answered in place of being executed: see [`skips`].
     is_skipped: bool,

@@ -28,7 +28,7 @@ pub(super) struct ShardState<P> {
     snapshot: Option<(SessionTable, usize)>,
 }
 
-/// A time before which no command is that has not run in any of some shards.
+/// A time that every command still to run in some shards has reached.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SessionSweep {
     /// By the wall clock.

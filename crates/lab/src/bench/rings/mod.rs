@@ -4,7 +4,7 @@
 //! Latency is from the multicast (or, at a given rate, from when it was due) to the delivery at the
 //! process that multicast. Each process judges that the messages of each sender come without gap and
 //! in order, and all of them that they delivered in one order. `cluster.rs` starts the processes, each
-//! of which is `member.rs`; `seen.rs` is what it notes. `simulated.rs` runs rings in the simulator.
+//! of which is `member.rs`; `deliveries.rs` is its notes. `simulated.rs` runs rings in the simulator.
 
 mod cluster;
 mod deliveries;
