@@ -1,7 +1,7 @@
 //! The distributed log under synchronous appends of many clients [MRP 8.3.3].
 
 use super::nodes::{BenchNodes, NODES};
-use super::stop::{STOPPED, go_on};
+use super::stop::{STOPPED, check_stop};
 use super::{Latency, histogram};
 use amcast_core::Entry;
 use amcast_log::proto::log_client::LogClient;
@@ -82,7 +82,7 @@ impl DurableLog {
                 let seen = loop {
                     match tokio::time::timeout(LOOK_EVERY, &mut client).await {
                         Ok(ended) => break ended.map_err(|e| e.to_string())??,
-                        Err(_) => go_on()?,
+                        Err(_) => check_stop()?,
                     }
                 };
                 all.add(&seen).map_err(|e| e.to_string())?;

@@ -4,7 +4,7 @@
 //! waiting for that has a deadline and heeds a request to stop, and so that a process that ends too early is noticed
 //! while others are waited for ([`gather`]).
 
-use super::stop::go_on;
+use super::stop::check_stop;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -159,7 +159,7 @@ impl ChildProcess {
         loop {
             let status = self.status();
             // A terminal sends all of them its signals: then that is why it failed.
-            go_on()?;
+            check_stop()?;
             match status {
                 Some(status) if status.success() => return Ok(()),
                 Some(status) => return Err(format!("{} failed: {status}", self.name)),
@@ -309,11 +309,11 @@ pub(in crate::bench) fn gather<T>(
                 && let Some(why) = process.is_over()
             {
                 // A terminal sends all of them its signals: then that is why it ended.
-                go_on()?;
+                check_stop()?;
                 return Err(why);
             }
         }
-        go_on()?;
+        check_stop()?;
         let Some(first) = taken.iter().position(Option::is_none) else { break };
         if begun.elapsed() > within {
             return Err(processes[first].late(within));

@@ -109,7 +109,7 @@ impl BenchNodes {
     fn wait_for(&mut self, rank: usize) -> Result<(), String> {
         let begun = Instant::now();
         while !self.is_ready(rank) {
-            crate::bench::stop::go_on()?;
+            crate::bench::stop::check_stop()?;
             let ended = self.running[rank].as_mut().and_then(ChildProcess::status);
             if ended.is_some() || begun.elapsed() > PATIENCE {
                 let log = self.dir.join(format!("{}.log", node_name(rank)));

@@ -3,7 +3,7 @@
 use super::ack_counters::{AckCounters, MeasurePhase, ProcessAssignment};
 use super::client::BenchClient;
 use super::delivered::DeliveryDigest;
-use super::stop::go_on;
+use super::stop::check_stop;
 use super::{BenchLoad, histogram};
 use amcast_core::{Config, Delivery, Entry, Pid, ProtocolEvent, Role, Span, Time};
 use amcast_memory::{Directory, Idle, Idler, Pause};
@@ -139,7 +139,7 @@ fn meet(acks: &mut AckCounters<'_>) -> Result<(), String> {
         if clock::now().since(begun) > START_PATIENCE {
             return Err("not all parts of the measurement started".to_string());
         }
-        go_on()?;
+        check_stop()?;
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     Ok(())
@@ -165,7 +165,7 @@ fn spin(
         // Reading the clock waits for all that is on the way: in every fourth round it is early enough.
         if turns.round.is_multiple_of(4) {
             now = clock::now();
-            go_on()?;
+            check_stop()?;
         }
         if now > last {
             return Err("another part of the measurement did not finish".to_string());

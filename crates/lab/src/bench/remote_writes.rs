@@ -3,7 +3,7 @@
 //! writes to its followers' logs do.
 
 use super::infiniband::Infiniband;
-use super::stop::go_on;
+use super::stop::check_stop;
 use amcast_core::memory::{
     AccessOutcome, LineStamp, MemoryInput, MemoryOutput, RegionId, RegionSpec, WriteSource,
 };
@@ -161,7 +161,7 @@ fn measure(
     super::part::bind(0);
     let begun = Instant::now();
     while ready.load(Ordering::Acquire) == 0 {
-        go_on()?;
+        check_stop()?;
         if begun.elapsed() > PATIENCE {
             return Err("the targets of the writes did not start".to_string());
         }
@@ -181,7 +181,7 @@ fn measure(
         let mut timed = |together: bool| -> Result<f64, String> {
             let mut least = f64::INFINITY;
             for _ in 0..rounds {
-                go_on()?;
+                check_stop()?;
                 let begun = Instant::now();
                 for _ in 0..repeats {
                     let whole = match together {

@@ -12,7 +12,7 @@ fn flag() -> &'static Arc<AtomicBool> {
     STOP.get_or_init(Arc::default)
 }
 
-/// From here on Ctrl-C and the like do not end this process at once. [`go_on`] says when to end.
+/// From here on Ctrl-C and the like do not end this process at once. [`check_stop`] says when to end.
 pub fn heed_signals() {
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         if let Err(e) = signal_hook::flag::register(signal, Arc::clone(flag())) {
@@ -21,10 +21,10 @@ pub fn heed_signals() {
     }
 }
 
-/// Asked often enough, and at no cost to speak of.
+/// Fails once this process was asked to stop: long loops call it in each round. It reads one flag.
 ///
 /// # Errors
-/// If this process is asked to stop.
-pub(super) fn go_on() -> Result<(), String> {
+/// When this process was asked to stop.
+pub(super) fn check_stop() -> Result<(), String> {
     if flag().load(Ordering::Relaxed) { Err(STOPPED.to_string()) } else { Ok(()) }
 }

@@ -3,7 +3,7 @@
 //! A flow has a thread that sends and one that receives. It begins at its time, and stops by itself.
 
 use super::watch::COURSE_STEP;
-use crate::bench::stop::go_on;
+use crate::bench::stop::check_stop;
 use amcast_core::{Span, Time};
 use amcast_hosts::HostLab;
 use amcast_memory::shorten_turns;
@@ -163,7 +163,7 @@ fn count(steps: &mut Vec<u64>, step: usize, amount: u64) {
 /// If this process is asked to stop.
 pub(super) fn sleep_until(at: Time) -> Result<(), String> {
     loop {
-        go_on()?;
+        check_stop()?;
         let left = Duration::from_nanos(at.since(clock::now()).0);
         if left.is_zero() {
             return Ok(());
@@ -286,7 +286,7 @@ fn send_datagrams(socket: &UdpSocket, times: FlowTimes, kb_per_s: u64) -> Result
     sleep_until(times.begins)?;
     let mut next = times.begins;
     loop {
-        go_on()?;
+        check_stop()?;
         let now = clock::now();
         if now >= times.ends {
             return Ok(sent);
@@ -336,7 +336,7 @@ fn send_stream(mut socket: TcpStream, times: FlowTimes) -> Result<(), String> {
     let failed = |e: Error| format!("a stranger cannot send: {e}");
     sleep_until(times.begins)?;
     while clock::now() < times.ends {
-        go_on()?;
+        check_stop()?;
         match socket.write(&[0x5a; STREAM_BYTES]) {
             Ok(_) => {}
             Err(e) if is_quiet(&e) => {}

@@ -6,7 +6,7 @@ use crate::bench::ack_counters::{AckCounters, MeasurePhase, ProcessAssignment};
 use crate::bench::delivered::DeliveryDigest;
 use crate::bench::multicasts::FinishedMulticast;
 use crate::bench::part::bind;
-use crate::bench::stop::go_on;
+use crate::bench::stop::check_stop;
 use crate::bench::{judge, shared};
 use amcast_core::step::Oracle;
 use amcast_core::{
@@ -84,7 +84,7 @@ fn drivers(
 fn meet(acks: &mut AckCounters<'_>) -> Result<(), String> {
     let begun = clock::now();
     while !acks.reach(MeasurePhase::Runs) {
-        go_on()?;
+        check_stop()?;
         if clock::now().since(begun) > PATIENCE {
             return Err("the other half of the measurement did not start".to_string());
         }
@@ -173,7 +173,7 @@ impl<'a> ReplicaLoop<'a> {
             driver.begin(self.begun, &mut self.watch);
         }
         while !self.watch.acks.are_at(MeasurePhase::Finished) {
-            go_on()?;
+            check_stop()?;
             let now = clock::now();
             let due = self.load.apart.times(self.watch.changes.len() as u64 + 1);
             let is_over = self.watch.changes.last().is_none_or(ChangeTimes::is_over);
@@ -279,7 +279,7 @@ impl<'a> ClientLoop<'a> {
         self.drivers.iter_mut().for_each(|driver| driver.begin(now, &mut ClientsAbove));
         let finished = |me: &Self| me.acks.is_part_at(0, MeasurePhase::Finished);
         while !finished(&self) {
-            go_on()?;
+            check_stop()?;
             for client in 0..self.drivers.len() {
                 self.turn(client);
             }

@@ -34,7 +34,7 @@ pub(super) fn fill(at: &str, bytes: u64, value_bytes: usize) -> Result<(), Strin
     let mut connection = Connection::open(at).map_err(|e| e.to_string())?;
     let mut first = 0;
     while first < keys {
-        crate::bench::stop::go_on()?;
+        crate::bench::stop::check_stop()?;
         let names: Vec<String> = (first..keys.min(first + each)).map(key).collect();
         let mut words: Vec<&[u8]> = vec![b"MSET"];
         words.extend(names.iter().flat_map(|name| [name.as_bytes(), &value]));

@@ -7,7 +7,7 @@
 mod load;
 
 use crate::bench::nodes::{BenchNodes, NODES};
-use crate::bench::stop::go_on;
+use crate::bench::stop::check_stop;
 use load::{Writers, fill, peak};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -250,7 +250,7 @@ fn course_of(
     let mut others = u64::MAX;
     let mut memory = Vec::new();
     loop {
-        go_on()?;
+        check_stop()?;
         let now = log.begun.elapsed().as_secs_f64();
         if now >= course.end_s {
             return Ok((back, memory));

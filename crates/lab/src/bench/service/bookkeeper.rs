@@ -1,8 +1,8 @@
 //! BookKeeper as a rival: ZooKeeper, three bookies that sync their journals, and a client, each a
 //! process of this machine.
 
+use super::check_stop;
 use super::children::PATIENCE;
-use super::go_on;
 use crate::bench::appends::LOGS;
 use crate::bench::child_process::{ChildOutput, ChildProcess};
 use crate::bench::free_ports::free_addresses;
@@ -131,7 +131,7 @@ impl BookKeeper {
     /// The client's next line.
     fn line(&mut self, patience: Duration) -> Result<String, String> {
         let heard = self.client.hear(patience, ChildOutput::line);
-        go_on()?;
+        check_stop()?;
         heard.map_err(|why| {
             let log = self.directory.path().join("client.log");
             format!("{why}: {}", tail(&log))
@@ -169,7 +169,7 @@ fn configuration(directory: &Path, n: usize, port: u16, uri: &str) -> Result<Pat
 fn wait_for(server: &mut ChildProcess, port: u16) -> Result<(), String> {
     let (at, begun) = (SocketAddr::from((Ipv4Addr::LOCALHOST, port)), Instant::now());
     while TcpStream::connect(at).is_err() {
-        go_on()?;
+        check_stop()?;
         if server.status().is_some() {
             return Err("ended before it served".to_string());
         }

@@ -1,6 +1,6 @@
 //! The processes that a measurement of the service starts, and ends again.
 
-use super::go_on;
+use super::check_stop;
 use crate::bench::child_process::{ChildOutput, ChildProcess, this_program};
 use crate::bench::free_ports::free_addresses;
 use crate::bench::scratch_dir::ScratchDir;
@@ -133,7 +133,7 @@ impl OwnCluster {
     pub(super) fn wait_until_whole(&self, gone: &[u32]) -> Result<(), String> {
         let begun = Instant::now();
         loop {
-            go_on()?;
+            check_stop()?;
             let fit = |n: &NodeStatus| n.ready && !gone.contains(&n.os_pid);
             if self.nodes().iter().all(|n| n.as_ref().is_some_and(fit)) {
                 return Ok(());
@@ -183,7 +183,7 @@ impl RedisServer {
         let at = free.to_string();
         let begun = Instant::now();
         while Connection::open(&at).and_then(|mut c| c.call(&[b"PING"])).is_err() {
-            go_on()?;
+            check_stop()?;
             if begun.elapsed() > PATIENCE {
                 return Err(format!("{program} does not serve"));
             }

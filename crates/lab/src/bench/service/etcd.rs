@@ -1,7 +1,7 @@
 //! etcd as a rival: three members on this machine, on disk.
 
+use super::check_stop;
 use super::children::PATIENCE;
-use super::go_on;
 use crate::bench::child_process::ChildProcess;
 use crate::bench::free_ports::free_addresses;
 use crate::bench::scratch_dir::ScratchDir;
@@ -53,7 +53,7 @@ impl EtcdServers {
         }
         let begun = Instant::now();
         while !is_healthy(clients[0]) {
-            go_on()?;
+            check_stop()?;
             if begun.elapsed() > PATIENCE {
                 return Err("etcd does not serve".to_string());
             }

@@ -1,8 +1,8 @@
 //! The key-value service while its leaders are killed: how long each shard does not serve, and
 //! whether all that was acknowledged is there afterwards.
 
+use super::check_stop;
 use super::children::OwnCluster;
-use super::go_on;
 use crate::bench::{HostMachine, Spread};
 use amcast::client::{Answer, Connection};
 use amcast_kv::SlotMap;
@@ -172,7 +172,7 @@ fn gaps_ms(times: &[Instant], kill: Instant) -> Option<(f64, f64)> {
 fn pause(time: Duration) -> Result<(), String> {
     let begun = Instant::now();
     while begun.elapsed() < time {
-        go_on()?;
+        check_stop()?;
         thread::sleep(Duration::from_millis(5));
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! A load of Redis commands: many connections from one thread, each with a batch on the way.
 
-use super::go_on;
+use super::check_stop;
 use crate::bench::histogram;
 use amcast_core::rng::Rng;
 use hdrhistogram::Histogram;
@@ -105,7 +105,7 @@ pub(super) fn run(
     let mut heard = Instant::now();
     while Instant::now() < to {
         let ready = wait(&lanes).map_err(failed)?;
-        go_on()?;
+        check_stop()?;
         if ready.is_empty() && heard.elapsed() > PATIENCE {
             return Err(format!("{at}: no answer for {PATIENCE:?}"));
         }

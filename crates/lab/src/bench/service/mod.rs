@@ -12,4 +12,4 @@ pub use failover::{FailoverPlan, run as run_failover};
 pub use log::{LogPlan, run as run_log};
 pub use rival::{RivalPlan, run as run_rival};
 
-use super::stop::go_on;
+use super::stop::check_stop;

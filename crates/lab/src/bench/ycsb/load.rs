@@ -3,7 +3,7 @@
 use super::draw::{self, YcsbOp, YcsbWorkload, Zipfian};
 use super::store::YcsbClient;
 use super::stores::RunningStore;
-use super::{YcsbPlan, go_on};
+use super::{YcsbPlan, check_stop};
 use crate::bench::histogram;
 use amcast_core::rng::Rng;
 use hdrhistogram::Histogram;
@@ -90,7 +90,7 @@ pub(super) async fn fill(
                 if n >= records {
                     return Ok(());
                 }
-                go_on()?;
+                check_stop()?;
                 client.write(&draw::key(n), draw::value(&mut rng)).await?;
                 loaded.borrow_mut().inserted(n);
             }
@@ -177,7 +177,7 @@ async fn work(
         if Instant::now() >= shared.borrow().to {
             return Ok(());
         }
-        go_on()?;
+        check_stop()?;
         let (op, record) = draw(&mut shared.borrow_mut(), &mut rng);
         let did = tokio::time::timeout(PATIENCE, act(&mut client, op, record, &mut rng));
         let did = did.await.unwrap_or_else(|_| Err(format!("no answer for {PATIENCE:?}")));

@@ -14,7 +14,7 @@ mod stores;
 pub use draw::YcsbWorkload;
 pub use stores::StoreKind;
 
-use super::stop::go_on;
+use super::stop::check_stop;
 use super::{HostMachine, Latency, Spread};
 use load::{LoadedRecords, YcsbResult};
 use serde_json::{Map, Value, json};
@@ -88,7 +88,7 @@ pub fn run(plan: &YcsbPlan, tell: &mut dyn FnMut(String)) -> Result<Value, Strin
         for (nth, workload) in plan.workloads.iter().enumerate() {
             // The stores take turns in going first, too.
             for turn in 0..sides.len() {
-                go_on()?;
+                check_stop()?;
                 let count = sides.len();
                 let side = &mut sides[(turn + round) % count];
                 if workload.scans() && side.scans_not.is_some() {
