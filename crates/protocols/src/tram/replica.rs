@@ -353,7 +353,7 @@ impl TramReplica {
         self.adopt(view);
         match self.phase {
             ReplicaPhase::Follower => self.consider(out),
-            ReplicaPhase::Candidate(_) => self.canvass(view, out),
+            ReplicaPhase::Candidate(_) => self.count_permissions(view, out),
             ReplicaPhase::Leader(_) => self.lead(view, out),
         }
         self.consume(view, out);
@@ -399,8 +399,8 @@ impl TramReplica {
                 self.transfers.flying[half] -= 1;
                 self.forward_answered(group, rank);
             }
-            TicketRequest::Survey { rank, epoch } => {
-                self.survey_answered(rank, epoch, outcome, view, out);
+            TicketRequest::ReadHead { rank, epoch } => {
+                self.head_answered(rank, epoch, outcome, view, out);
             }
             TicketRequest::Copy { rank, epoch } => {
                 self.copy_answered(rank, epoch, outcome, view, out)

@@ -55,7 +55,7 @@ enum TakeoverStage {
     /// Waiting for a quorum of permissions. [TRAM 3:4-12]
     Asking,
     /// Waiting for the heads of the quorum's logs.
-    Surveying {
+    ReadingHeads {
         /// Answers still to come.
         left: usize,
         /// By rank: the log of the highest term that was installed there.
@@ -139,8 +139,8 @@ impl TramReplica {
         self.rows.due = true;
     }
 
-    // [TRAM 3:4-15] count the answers.
-    pub(crate) fn canvass(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
+    // [TRAM 3:4-15] a candidate that sees a higher promise gives up: it would be denied anyway.
+    pub(crate) fn count_permissions(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         let ReplicaPhase::Candidate(candidate) = &self.phase else { return };
         let epoch = candidate.epoch;
         let promises = |r: usize| self.rows.peers[r].row.map(|row| row.promise);
@@ -162,13 +162,13 @@ impl TramReplica {
         let quorum: Vec<usize> = (0..self.place.n).filter(|&r| acked(r)).collect();
         let enough = if self.mutants.is(TramMutant::LeadsAlone) { 1 } else { self.place.quorum };
         if quorum.len() >= enough {
-            self.survey(view, epoch, quorum, out);
+            self.read_heads(view, epoch, quorum, out);
         }
     }
 
     // The logs are read only now, after the last permission: a member of the quorum that answers
     // in the same life has kept its promise until here.
-    fn survey(
+    fn read_heads(
         &mut self,
         view: RegionWindow<'_>,
         epoch: u32,
@@ -187,19 +187,19 @@ impl TramReplica {
             let promise = self.rows.peers[rank].row.expect("it has promised").promise;
             // An empty log is asked for, too: the answer says that it is still the same life.
             let log = self.layout.log(rank_of(promise.accepted), promise.accepted_half.into());
-            let ticket = TicketRequest::Survey { rank, epoch }.ticket();
+            let ticket = TicketRequest::ReadHead { rank, epoch }.ticket();
             let (of, region) = (self.pid(rank), log.region);
             out.ask(MemoryOutput::Read { of, region, at: CONTROL, count: HEAD_LINES, ticket });
             left += 1;
         }
-        let stage = TakeoverStage::Surveying { left, found, quorum };
+        let stage = TakeoverStage::ReadingHeads { left, found, quorum };
         self.phase = ReplicaPhase::Candidate(LeaderCandidate { epoch, stage });
         if left == 0 {
             self.choose(view, out);
         }
     }
 
-    pub(crate) fn survey_answered(
+    pub(crate) fn head_answered(
         &mut self,
         rank: usize,
         epoch: u32,
@@ -211,7 +211,7 @@ impl TramReplica {
         else {
             return;
         };
-        let TakeoverStage::Surveying { left, found, .. } = stage else { return };
+        let TakeoverStage::ReadingHeads { left, found, .. } = stage else { return };
         if *mine != epoch {
             return;
         }
@@ -243,7 +243,7 @@ impl TramReplica {
         let ReplicaPhase::Candidate(LeaderCandidate { epoch, stage }) = &mut self.phase else {
             return;
         };
-        let TakeoverStage::Surveying { found, quorum, .. } = stage else { return };
+        let TakeoverStage::ReadingHeads { found, quorum, .. } = stage else { return };
         let (epoch, quorum) = (*epoch, core::mem::take(quorum));
         let own_only = self.mutants.is(TramMutant::SkipsGroupCatchUp);
         let known = |&r: &usize| found[r].filter(|_| !own_only || r == self.place.rank);
@@ -475,7 +475,7 @@ impl TramReplica {
             ReplicaPhase::Candidate(LeaderCandidate { stage, .. }) => {
                 let quorum = match stage {
                     TakeoverStage::Asking => return,
-                    TakeoverStage::Surveying { quorum, .. } => quorum,
+                    TakeoverStage::ReadingHeads { quorum, .. } => quorum,
                     TakeoverStage::Copying(copying) | TakeoverStage::Confirming { copying, .. } => {
                         &copying.quorum
                     }

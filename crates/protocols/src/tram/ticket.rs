@@ -19,7 +19,7 @@ pub(crate) enum TicketRequest {
     /// A leader's write to rank `rank` of child `group`, from this half of its own log.
     Forward { group: Gid, rank: usize, half: usize },
     /// A candidate's read of the head of the log in force at `rank`.
-    Survey { rank: usize, epoch: u32 },
+    ReadHead { rank: usize, epoch: u32 },
     /// A candidate's read of log lines at `rank`.
     Copy { rank: usize, epoch: u32 },
     /// The row, written to `rank`.
@@ -40,7 +40,7 @@ impl TicketRequest {
                 pack(if half == 0 { 2 } else { 9 }, epoch as u64 >> 4, rank, low)
             }
             Self::Forward { group, rank, half } => pack(3, group.0 as u64, rank, half as u64),
-            Self::Survey { rank, epoch } => pack(4, 0, rank, epoch as u64),
+            Self::ReadHead { rank, epoch } => pack(4, 0, rank, epoch as u64),
             Self::Copy { rank, epoch } => pack(5, 0, rank, epoch as u64),
             Self::Row { rank } => pack(6, 0, rank, 0),
             Self::Confirm { rank, epoch } => pack(7, 0, rank, epoch as u64),
@@ -58,7 +58,7 @@ impl TicketRequest {
             1 => Self::Sent { group: Gid(a as u8), rank, low },
             2 => Self::Log { rank, epoch: (a as u32) << 4, half: 0, low },
             3 => Self::Forward { group: Gid(a as u8), rank, half: (low & 1) as usize },
-            4 => Self::Survey { rank, epoch: low as u32 },
+            4 => Self::ReadHead { rank, epoch: low as u32 },
             5 => Self::Copy { rank, epoch: low as u32 },
             6 => Self::Row { rank },
             7 => Self::Confirm { rank, epoch: low as u32 },
@@ -98,7 +98,7 @@ mod tests {
             TicketRequest::Log { rank: 2, epoch: 0xfff0, half: 1, low: 5 },
             TicketRequest::State { rank: 7 },
             TicketRequest::Forward { group: Gid(7), rank: 1, half: 1 },
-            TicketRequest::Survey { rank: 3, epoch: u32::MAX },
+            TicketRequest::ReadHead { rank: 3, epoch: u32::MAX },
             TicketRequest::Copy { rank: 4, epoch: 0x1234_5678 },
             TicketRequest::Row { rank: 8 },
             TicketRequest::Fetch { rank: 8, epoch: u32::MAX },
