@@ -83,7 +83,7 @@ mod tests {
                 for (p, broken) in alive {
                     let (count, broken) = (self.count, broken.clone());
                     let alive =
-                        RingMessage::Heartbeat { count, fit: true, broken, rings: Vec::new() };
+                        RingMessage::Heartbeat { count, eligible: true, broken, rings: Vec::new() };
                     self.hear(Pid(*p), alive);
                 }
                 messages = self.step(Input::Wake);
@@ -123,17 +123,17 @@ mod tests {
         BrokenLinks { unreached: [Pid(p)].into(), ..none() }
     }
 
-    /// Whether a process reports that it is fit, and its broken links.
+    /// Whether a process reports that it is eligible, and its broken links.
     fn shown(messages: &[(Pid, RingMessage)]) -> (bool, BrokenLinks) {
         let alive = messages.iter().find_map(|(_, message)| match message {
-            RingMessage::Heartbeat { fit, broken, .. } => Some((*fit, broken.clone())),
+            RingMessage::Heartbeat { eligible, broken, .. } => Some((*eligible, broken.clone())),
             _ => None,
         });
         alive.expect("it shows that it lives")
     }
 
     #[test]
-    fn a_process_that_hears_no_majority_or_is_heard_by_none_is_not_fit() {
+    fn a_process_that_hears_no_majority_or_is_heard_by_none_is_not_eligible() {
         let mut single = SingleProcess::new(Pid(0), 3);
         assert_eq!(shown(&single.beats(20, &[(1, none()), (2, none())])), (true, none()));
         let nobody = BrokenLinks { unheard: [Pid(1), Pid(2)].into(), ..none() };

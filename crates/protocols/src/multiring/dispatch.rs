@@ -37,9 +37,9 @@ impl MultiRing {
     ) {
         let mut wrong = None;
         match message {
-            RingMessage::Heartbeat { count, fit, broken, rings } => {
+            RingMessage::Heartbeat { count, eligible, broken, rings } => {
                 self.links.report(from, broken);
-                self.on_heartbeat(from, count, fit, &rings);
+                self.on_heartbeat(from, count, eligible, &rings);
             }
             RingMessage::Propose { ring, proposals } => {
                 if count(&proposals, |sender| sender == from).is_some() {
@@ -162,8 +162,14 @@ impl MultiRing {
         }
     }
 
-    fn on_heartbeat(&mut self, from: Pid, count: u64, fit: bool, rings: &[(RingId, PeerProgress)]) {
-        self.links.observe(self.now, from, count, fit);
+    fn on_heartbeat(
+        &mut self,
+        from: Pid,
+        count: u64,
+        eligible: bool,
+        rings: &[(RingId, PeerProgress)],
+    ) {
+        self.links.observe(self.now, from, count, eligible);
         for &(id, standing) in rings {
             if let Some(Some(ring)) = self.rings.get_mut(usize::from(id))
                 && let Some(at) = ring.topology.member(from)

@@ -3,8 +3,8 @@
 //! ```text
 //!                          promised > ballot                 the promised ballot's phase 2 begins
 //!    +-> Following -------------------------> AwaitingPhase2 --------------------------------------+
-//!    |       | its coordinator is suspected,         | its candidate is suspected, not fit,        |
-//!    |       | restarted, or not fit                 | or the patience with it ends                |
+//!    |       | its coordinator is suspected,         | its candidate is suspected, not eligible,   |
+//!    |       | restarted, or not eligible            | or the patience with it ends                |
 //!    |       |                                       |                                             |
 //!    |       +-------------------+-------------------+                                             |
 //!    |                           v                                                                 |
@@ -26,7 +26,7 @@
 //! acceptor begins it, at any time. (Pre-vote: Ongaro's thesis on Raft, 9.6; the paper leaves the election
 //! to ZooKeeper.)
 //!
-//! A coordinator that does not hear a quorum, or is not heard by one, reports that it is not fit, and may
+//! A coordinator that does not hear a quorum, or is not heard by one, reports that it is not eligible, and may
 //! be replaced. So does an acceptor whose disk hangs while those of the others work (`RingMember::is_outvoted`): a
 //! candidate gives up then.
 //!
@@ -160,7 +160,7 @@ impl RingMember {
     fn works(&self, p: Pid, cx: &RingContext<'_>) -> bool {
         match p == cx.me {
             true => !cx.writes.hangs,
-            false => !cx.suspects(p) && cx.links.is_fit(p),
+            false => !cx.suspects(p) && cx.links.is_eligible(p),
         }
     }
 
@@ -306,11 +306,11 @@ impl RingMember {
     /// where broken links had healed, two acceptors deposed each other in every round trip until
     /// the next heartbeats came.
     fn may_coordinate(&self, p: Pid, cx: &RingContext<'_>) -> bool {
-        let fit = || match p == cx.me {
+        let eligible = || match p == cx.me {
             true => self.reaches_quorum(cx),
-            false => cx.links.is_fit(p),
+            false => cx.links.is_eligible(p),
         };
-        cx.now < self.election.promised_at + cx.config.suspect || fit()
+        cx.now < self.election.promised_at + cx.config.suspect || eligible()
     }
 
     /// Whether this acceptor and a quorum, itself included, hear each other.
@@ -406,7 +406,10 @@ mod tests {
                     let (count, broken) = (self.count, Default::default());
                     let rings = alloc::vec![(0, progress)];
                     sent.extend(
-                        self.from(p, RingMessage::Heartbeat { count, fit: true, broken, rings }),
+                        self.from(
+                            p,
+                            RingMessage::Heartbeat { count, eligible: true, broken, rings },
+                        ),
                     );
                 }
                 sent.extend(self.step(Input::Wake));
@@ -458,10 +461,10 @@ mod tests {
         assert_eq!(replica.state(), Some(ElectionState::PreVoting));
     }
 
-    /// The last heartbeat among these messages says that its sender is fit.
-    fn fit(sent: &[RingMessage]) -> Option<bool> {
+    /// The last heartbeat among these messages says that its sender is eligible.
+    fn eligible(sent: &[RingMessage]) -> Option<bool> {
         let says = |message: &RingMessage| match message {
-            RingMessage::Heartbeat { fit, .. } => Some(*fit),
+            RingMessage::Heartbeat { eligible, .. } => Some(*eligible),
             _ => None,
         };
         sent.iter().rev().find_map(says)
@@ -489,16 +492,16 @@ mod tests {
             let leads =
                 |r: &mut Replica| r.process.with_ring(0, |ring, _| ring.coordinator.is_some());
             let sent = replica.passes(suspect, &live);
-            assert_eq!((leads(&mut replica), fit(&sent)), (Some(true), Some(true)));
+            assert_eq!((leads(&mut replica), eligible(&sent)), (Some(true), Some(true)));
             let sent = replica.passes(longest_patience(suspect), &live);
             // Where all disks are slow nobody else is better.
             let waits = !others_promise;
-            assert_eq!((leads(&mut replica), fit(&sent)), (Some(waits), Some(waits)));
+            assert_eq!((leads(&mut replica), eligible(&sent)), (Some(waits), Some(waits)));
             if others_promise {
                 assert_eq!(replica.state(), Some(ElectionState::AwaitingCandidate(Pid(1))));
             }
             replica.step(Input::Durable(Ticket(0)));
-            assert_eq!(fit(&replica.passes(suspect, &live)), Some(true));
+            assert_eq!(eligible(&replica.passes(suspect, &live)), Some(true));
         }
     }
 
@@ -523,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acceptor_whose_disk_hangs_while_the_others_decide_is_not_fit() {
+    fn an_acceptor_whose_disk_hangs_while_the_others_decide_is_not_eligible() {
         for others_vote in [true, false] {
             let mut replica = Replica::new(Pid(0));
             let live = [(Pid(1), 0), (Pid(2), 0)];
@@ -535,11 +538,11 @@ mod tests {
             let phase2 = phase2(ballot, 1, votes, alloc::vec![entry]);
             replica.from(Pid(1), RingMessage::Phase2(phase2));
             let suspect = replica.process.config.suspect;
-            assert_eq!(fit(&replica.passes(suspect, &live)), Some(true));
+            assert_eq!(eligible(&replica.passes(suspect, &live)), Some(true));
             let longest = longest_patience(suspect);
-            assert_eq!(fit(&replica.passes(longest, &live)), Some(!others_vote));
+            assert_eq!(eligible(&replica.passes(longest, &live)), Some(!others_vote));
             replica.step(Input::Durable(Ticket(9)));
-            assert_eq!(fit(&replica.passes(suspect, &live)), Some(true));
+            assert_eq!(eligible(&replica.passes(suspect, &live)), Some(true));
         }
     }
 

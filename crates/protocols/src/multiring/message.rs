@@ -43,7 +43,12 @@ pub(super) type ProposalTable = Vec<(u32, u64)>;
 pub(super) enum RingMessage {
     /// A heartbeat of the sender: its broken links, and its progress in the rings that it shares with the
     /// receiver.
-    Heartbeat { count: u64, fit: bool, broken: BrokenLinks, rings: Vec<(RingId, PeerProgress)> },
+    Heartbeat {
+        count: u64,
+        eligible: bool,
+        broken: BrokenLinks,
+        rings: Vec<(RingId, PeerProgress)>,
+    },
     /// To a coordinator: order these proposals of the sender, which follow each other.
     Propose { ring: RingId, proposals: SharedBytes },
     /// To a coordinator or forwarder: order these proposals of `sender`, which does not reach the
@@ -170,7 +175,7 @@ messages! {
     struct RecoveryRequest { storage_epoch, number }
     struct Phase2 { ring, ballot, membership_number, excluded, start, reproposed_end, end, votes, trim_end, entries }
     enum RingMessage {
-        1 => Heartbeat { count, fit, broken, rings },
+        1 => Heartbeat { count, eligible, broken, rings },
         2 => Propose { ring, proposals },
         3 => ProposalsDecided { ring, incarnation, upto },
         4 => CurrentBallot { ring, ballot },

@@ -403,7 +403,7 @@ impl MultiRing {
     /// Sends heartbeats with this process's broken links and progress, if they are due.
     fn send_heartbeats(&mut self) {
         let Some(count) = self.links.beat(self.now) else { return };
-        let fit = self.fit() && self.reaches_quorums() && !self.persistence.writes.hangs;
+        let eligible = self.fit() && self.reaches_quorums() && !self.persistence.writes.hangs;
         let broken = self.links.broken_links(self.now);
         for at in 0..self.links.neighbours().len() {
             let p = self.links.neighbours()[at];
@@ -411,7 +411,7 @@ impl MultiRing {
             let rings = mine
                 .map(|r| (r.id, PeerProgress { learned: r.learner.learned, ..r.learner.progress }))
                 .collect();
-            self.send(p, RingMessage::Heartbeat { count, fit, broken: broken.clone(), rings });
+            self.send(p, RingMessage::Heartbeat { count, eligible, broken: broken.clone(), rings });
         }
     }
 
@@ -427,8 +427,8 @@ impl MultiRing {
         writes.hangs = waits && (outvoted || writes.hangs);
     }
 
-    /// Whether this process and a quorum hear each other in each ring in which it votes: else it is not fit
-    /// to coordinate.
+    /// Whether this process and a quorum hear each other in each ring in which it votes: else it is not
+    /// eligible as a coordinator.
     fn reaches_quorums(&mut self) -> bool {
         self.ring_ids().all(|id| {
             self.with_ring(id, |r, cx| r.acceptor.index.is_none() || r.reaches_quorum(cx))

@@ -143,7 +143,7 @@ mod tests {
         let progress = |&(ring, learned)| (ring, PeerProgress { learned, ..Default::default() });
         let rings = learned.iter().map(progress).collect();
         let broken = BrokenLinks::default();
-        let message = RingMessage::Heartbeat { count: 1, fit: true, broken, rings };
+        let message = RingMessage::Heartbeat { count: 1, eligible: true, broken, rings };
         let packet = RingPacket { incarnation: 0, message };
         step(member, Input::Medium(MessageInput::From(from, packet)));
     }

@@ -79,8 +79,8 @@ impl LinkTable {
     }
 
     /// A heartbeat of `p`.
-    pub fn observe(&mut self, now: Time, p: Pid, counter: u64, fit: bool) {
-        self.detector.observe(now, p.index(), counter, fit);
+    pub fn observe(&mut self, now: Time, p: Pid, counter: u64, eligible: bool) {
+        self.detector.observe(now, p.index(), counter, eligible);
     }
 
     /// `p` reports its broken links.
@@ -109,8 +109,8 @@ impl LinkTable {
         self.detector.suspects(now, p.index())
     }
 
-    /// Whether `p` reports that it is fit to lead.
-    pub fn is_fit(&self, p: Pid) -> bool {
+    /// Whether `p` reports that it is eligible as a coordinator.
+    pub fn is_eligible(&self, p: Pid) -> bool {
         self.detector.is_fit(p.index())
     }
 
