@@ -95,6 +95,9 @@ pub trait HostPorts {
 
     /// Whether the process lives.
     fn is_alive(&self, p: Pid) -> bool;
+
+    /// Whether all faults of the run are over, so that those of the host's own must be over, too.
+    fn is_calm(&self) -> bool;
 }
 
 /// A request of a host. A request to a dead process is dropped.
@@ -179,17 +182,20 @@ impl HostSlot {
 }
 
 /// The processes, as a host may see them.
-struct ProcessesView<'a>(&'a [SimProcess]);
+struct ProcessesView<'a> {
+    procs: &'a [SimProcess],
+    is_calm: bool,
+}
 
 impl HostPorts for ProcessesView<'_> {
     fn room(&self, p: Pid, dst: GroupSet, bytes: usize) -> usize {
-        let process = &self.0[p.index()];
+        let process = &self.procs[p.index()];
         let (room, most) = process.room(dst, bytes);
         if bytes > most { 0 } else { room.saturating_sub(process.given.len()) }
     }
 
     fn status(&self, p: Pid) -> (ProtocolStatus, bool) {
-        let process = &self.0[p.index()];
+        let process = &self.procs[p.index()];
         match &process.node {
             Some(ProtocolProcess::Messages(node)) => (node.status(), node.fit()),
             Some(ProtocolProcess::Memory(node, _)) => (node.status(), node.fit()),
@@ -198,7 +204,11 @@ impl HostPorts for ProcessesView<'_> {
     }
 
     fn is_alive(&self, p: Pid) -> bool {
-        self.0[p.index()].alive()
+        self.procs[p.index()].alive()
+    }
+
+    fn is_calm(&self) -> bool {
+        self.is_calm
     }
 }
 
@@ -292,7 +302,8 @@ impl SimulatedRun<'_> {
         while mem::take(&mut self.above.is_due) && self.breach.is_none() {
             let Some(host) = &mut self.above.host else { return };
             let mut requests = mem::take(&mut self.above.requests);
-            host.poll(self.now, &ProcessesView(&self.procs), &mut requests);
+            let ports = ProcessesView { procs: &self.procs, is_calm: self.now >= self.plan.calm };
+            host.poll(self.now, &ports, &mut requests);
             if let Some(why) = host.breach() {
                 self.breach.get_or_insert(Breach::Host(why));
             }

@@ -690,6 +690,9 @@ impl<W: Workload> Host for ServiceHost<W> {
     }
 
     fn poll(&mut self, now: Time, ports: &dyn HostPorts, requests: &mut Vec<HostRequest>) {
+        if ports.is_calm() {
+            self.transfers.end_faults();
+        }
         while let Some(first) = self.queue.first_entry()
             && first.key().0 <= now
         {

@@ -49,6 +49,11 @@ impl TransferPace {
         }
     }
 
+    /// Lets no connection break from now on. The transfer of a state in many small pieces has no end otherwise.
+    pub(super) const fn end_faults(&mut self) {
+        self.breaks_ppm = 0;
+    }
+
     fn piece(&self, rng: &mut Rng) -> usize {
         let (least, most) = self.piece_bytes;
         (least + rng.below(most - least)) as usize
