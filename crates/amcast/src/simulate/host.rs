@@ -153,7 +153,7 @@ impl<W: Workload + 'static> Simulation<'_, W> {
         if report.settled() {
             findings.extend(compare(&left.states));
             let progress = &left.calls.progress;
-            findings.extend(progress.finding().filter(|_| !workload.refuses()));
+            findings.extend(progress.finding(left.level).filter(|_| !workload.refuses()));
             not_judged.extend(progress.not_judged().filter(|_| !workload.refuses()));
         }
         let RunRemains { calls: CallLines { lines, no_memory, progress, .. }, mut counts, .. } =

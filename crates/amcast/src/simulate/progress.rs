@@ -1,7 +1,7 @@
 //! Whether the nodes executed what clients asked for. A run whose calls are all refused shows nothing: the model of a service
 //! says nothing of them, so each order of the others is a right one.
 
-use super::{Call, Finding, ServiceJudge};
+use super::{Call, Finding, ReadLevel, ServiceJudge};
 use amcast_core::Outcome;
 use amcast_node::service::calls::NO_MEMORY;
 
@@ -61,12 +61,14 @@ impl CallProgress {
     }
 
     /// A run that settled refused more calls of a kind than it executed: that is wrong, unless the service refuses some by
-    /// rules of its own.
-    pub(super) fn finding(&self) -> Option<Finding> {
-        let kinds = [("reads", self.reads), ("writes", self.writes)];
+    /// rules of its own. Reads at the level [sequential](ReadLevel::Sequential) say nothing of it: only the node of the client's
+    /// gateway answers them, and one that is behind refuses all of them for as long as it is.
+    pub(super) fn finding(&self, level: ReadLevel) -> Option<Finding> {
+        let reads = Some(("reads", self.reads)).filter(|_| level != ReadLevel::Sequential);
+        let kinds = [Some(("writes", self.writes)), reads];
         let is_wrong =
             |of: &CallOutcomes| of.refused > REFUSED_MIN && of.refused > of.executed + of.no_memory;
-        let (kind, of) = kinds.into_iter().find(|(_, of)| is_wrong(of))?;
+        let (kind, of) = kinds.into_iter().flatten().find(|(_, of)| is_wrong(of))?;
         let CallOutcomes { made, executed, refused, .. } = of;
         let says = format!("of {made} {kind} {executed} were executed and {refused} refused");
         Some(Finding { what: ServiceJudge::Progress.name(), says })
@@ -112,11 +114,18 @@ mod tests {
             ([0, 1, 0], [0, 1, 0], false),
         ] {
             assert_eq!(
-                progress(reads, writes).finding().is_some(),
+                progress(reads, writes).finding(ReadLevel::Index).is_some(),
                 is_wrong,
                 "{reads:?} {writes:?}"
             );
         }
+    }
+
+    #[test]
+    fn reads_that_only_one_node_answers_may_be_refused_while_it_is_behind() {
+        let finding = |reads, writes| progress(reads, writes).finding(ReadLevel::Sequential);
+        assert_eq!(finding([5, 35, 0], [60, 0, 0]), None);
+        assert!(finding([40, 0, 0], [5, 55, 0]).is_some());
     }
 
     #[test]
@@ -135,7 +144,7 @@ mod tests {
         full.writes.made = 10;
         (0..10).for_each(|_| full.writes.returned(Outcome::NotExecuted, NO_MEMORY));
         assert_eq!(
-            (full.finding(), full.not_judged()),
+            (full.finding(ReadLevel::Ordered), full.not_judged()),
             (None, None),
             "another judge looks at these"
         );
