@@ -13,7 +13,7 @@ use super::read_index::ReadIndexQueue;
 use super::ring::{RingContext, RingMember};
 use super::start_goals::StartGoals;
 use super::topology::{MergePosition, RingId, ring_for};
-use super::transfer::StateNegotiation;
+use super::transfer::{OPTIONAL_QUERIES, StateNegotiation};
 use super::{MultiRingConfig, MultiRingMutant};
 use crate::layers::failure_detector::FailureDetector;
 use crate::layers::routing::LinkTable;
@@ -222,6 +222,8 @@ impl MultiRing {
         }
         if gone {
             self.want_state(out);
+            self.state.optional_queries =
+                self.persistence.writes.is_durable().then_some(OPTIONAL_QUERIES);
         }
         // Messages applied without a checkpoint are delivered again, from the first delivery on.
         if self.persistence.idle_since.0 == 0 {
@@ -240,6 +242,7 @@ impl MultiRing {
 
     /// The application has a state in force that holds every delivery up to `position`, on disk or not.
     fn installed(&mut self, position: u64, needs: u64) {
+        self.state.is_unfit = false;
         if self.state.awaited.is_some() {
             if self.is_answered_by(position, needs) {
                 self.state.awaited = None;
@@ -263,7 +266,9 @@ impl MultiRing {
             if self.state.wanted && (has_log || !self.recovery.is_needed()) {
                 self.state.wanted = false;
             }
-        } else if !self.state.wanted {
+        } else if !self.state.wanted || self.state.optional_queries.is_some() {
+            // That of a checkpoint may hold nothing of this group.
+            self.state.wanted = false;
             self.state.in_force = true;
         }
     }
@@ -367,7 +372,7 @@ impl MultiRing {
         self.send_heartbeats();
         self.request_recovery();
         self.finish_recovery(out);
-        self.query_state();
+        self.query_state(out);
         self.report_progress();
         self.look_at_start_goals(out);
         for id in self.ring_ids() {
@@ -507,7 +512,7 @@ impl Protocol for MultiRing {
             Input::Checkpointed(position) => self.checkpointed(position),
             Input::Applied(position) => self.merge.on_applied(position),
             Input::Installed { position, needs } => self.installed(position, needs),
-            Input::Unfit => self.state.in_force = false,
+            Input::Unfit => (self.state.in_force, self.state.is_unfit) = (false, true),
             Input::Barrier(ticket) => self.read_indexes.set(ticket),
             Input::Oracle(Oracle::Suspect(p)) => self.links.suspect(p),
             Input::Oracle(Oracle::Trust(p)) => self.links.trust(p),

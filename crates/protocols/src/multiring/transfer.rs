@@ -8,6 +8,13 @@
 //! the merge continues there: NeedsState(position)         the application gets that state, or a later one
 //! ```
 //!
+//! A replica whose log was lost, and whose application has nothing of its group on disk, asks for a state as well, which takes less
+//! time than to execute all that the others have in their logs. But it can do without: what comes behind the empty state is still
+//! held by the others, or a trimmed instance shows that it is not, and then it needs one. So it does without when no quorum has
+//! offered one after a few queries.
+//! Otherwise nodes that lost a log each, of different groups, would wait for each other for ever: a node gives its state as a
+//! whole, and has none to give while one of its replicas waits.
+//!
 //! The driver brings the state itself. Until it is in force no replica counts on what this process reports
 //! to have applied: it offers nothing itself, and others keep the instances that it would need.
 
@@ -29,6 +36,9 @@ const PATIENCE: (u64, u64) = (8, 256);
 /// before an answer can be there.
 const PATIENCE_LONGEST: Span = Span::secs(1);
 
+/// How often a replica that can do without a state asks for one, while it reaches a quorum.
+pub(super) const OPTIONAL_QUERIES: u32 = 4;
+
 /// The search for a position from which this process continues.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StateNegotiation {
@@ -36,8 +46,12 @@ pub(super) struct StateNegotiation {
     pub(super) in_force: bool,
     /// Whether this process has reported that it lags, and not that it has caught up since.
     pub(super) lagging: bool,
-    /// Whether this process needs a state.
+    /// Whether this process asks for a state.
     pub(super) wanted: bool,
+    /// How many more queries it makes before it does without; none if it cannot do without.
+    pub(super) optional_queries: Option<u32>,
+    /// The application has reported that it misses state, and nothing since.
+    pub(super) is_unfit: bool,
     /// Grows with each attempt.
     attempt: u32,
     /// By rank: the position that each offers, and the merge position there.
@@ -53,6 +67,7 @@ pub(super) struct StateNegotiation {
 impl MultiRing {
     /// This process is missing instances that acceptors have trimmed.
     pub(super) fn want_state(&mut self, out: &mut Outbox<Messages<RingPacket>>) {
+        self.state.optional_queries = None;
         if !self.state.wanted {
             self.state.wanted = true;
             self.state.asked_at = None;
@@ -82,8 +97,12 @@ impl MultiRing {
     }
 
     /// Asks all replicas of the group which state they have, again and again.
-    pub(super) fn query_state(&mut self) {
+    pub(super) fn query_state(&mut self, out: &mut Outbox<Messages<RingPacket>>) {
         if self.state_query_at() > self.now {
+            return;
+        }
+        if self.does_without_state() {
+            out.mark("multiring-does-without-state");
             return;
         }
         self.state.patience += 1;
@@ -94,6 +113,22 @@ impl MultiRing {
         for p in self.group_peers() {
             self.send(p, RingMessage::StateQuery { attempt });
         }
+    }
+
+    /// Before a query: gives the search up if the process can do without a state, and has asked often enough.
+    fn does_without_state(&mut self) -> bool {
+        let reached = self.group_peers().into_iter().filter(|p| self.reaches(*p)).count();
+        let has_quorum = reached + 1 >= self.config.cluster.quorum();
+        let state = &mut self.state;
+        match &mut state.optional_queries {
+            Some(0) => {
+                (state.wanted, state.patience, state.in_force) = (false, 0, !state.is_unfit);
+                return true;
+            }
+            Some(left) => *left -= u32::from(has_quorum),
+            None => {}
+        }
+        false
     }
 
     pub(super) fn on_state_query(&mut self, from: Pid, attempt: u32) {
@@ -161,10 +196,11 @@ mod tests {
     use super::super::value::{InstanceValue, RingProposal};
     use super::super::{MEMORY, MultiRingConfig, SYNCED};
     use super::*;
+    use crate::layers::routing::BrokenLinks;
     use alloc::string::String;
     use alloc::sync::Arc;
     use amcast_core::messages::MessageInput;
-    use amcast_core::{Entry as _, Gid, GroupSet, Input, MsgId, Protocol, RawConfig};
+    use amcast_core::{Entry, Gid, GroupSet, Input, MsgId, Output, Protocol, RawConfig};
 
     /// One of three replicas that has lost its storage and asks for a state.
     fn reader(set: &[(&str, &str)]) -> MultiRing {
@@ -219,6 +255,77 @@ mod tests {
         assert!(replica.state.wanted);
     }
 
+    /// One of three replicas that starts behind the loss of its log, and asks for a state.
+    fn lost((row, storage): (&dyn Entry, AcceptorStorage)) -> MultiRing {
+        let raw = RawConfig { groups: 1, clients: 0, ..RawConfig::default() };
+        let config = raw.check(row.about().params).expect("a sound configuration");
+        let shape = MultiRingConfig::of(storage, &config).expect("a sound shape");
+        let mut replica = MultiRing::new(Pid(0), &Arc::new(shape));
+        step(&mut replica, Time(1), Input::Lost);
+        step(&mut replica, Time(1), Input::Start { incarnation: 1 });
+        assert!(replica.state.wanted && !replica.has_state());
+        replica
+    }
+
+    /// Lets ten seconds pass, in which it hears nothing but heartbeats of another replica, if it `reaches` it. Whether it gives
+    /// the search up.
+    fn does_without(replica: &mut MultiRing, reaches: bool) -> bool {
+        let (mut out, end) = (Outbox::default(), replica.now + Span::secs(10));
+        while replica.now < end {
+            let (due, _) = replica.deadline().expect("it sends heartbeats");
+            let now = due.max(replica.now + Span::millis(1));
+            if reaches {
+                let (count, broken) = (now.0, BrokenLinks::default());
+                let message =
+                    RingMessage::Heartbeat { count, eligible: true, broken, rings: Vec::new() };
+                let packet = RingPacket { incarnation: 0, message };
+                let heard = Input::Medium(MessageInput::From(Pid(1), packet));
+                replica.step(now, (), heard, &mut out);
+            }
+            replica.step(now, (), Input::Wake, &mut out);
+        }
+        let gives_up =
+            |it: &_| matches!(it, Output::Note(Note::Mark("multiring-does-without-state")));
+        out.items().iter().any(gives_up)
+    }
+
+    #[test]
+    fn a_replica_that_lost_its_log_does_without_a_state_that_nobody_offers() {
+        let mut replica = lost((&SYNCED, AcceptorStorage::Synced));
+        assert!(!does_without(&mut replica, false), "it waits for a quorum");
+        assert!(does_without(&mut replica, true) && replica.has_state());
+        // The instances behind the empty state are trimmed: now it needs a state, however long nobody offers one.
+        replica.with_ring(0, |ring, _| {
+            ring.log.trim(9);
+            ring.learner.learned = 9;
+        });
+        assert!(!does_without(&mut replica, true));
+        assert!(replica.state.wanted && !replica.has_state());
+        // In memory, only another replica has what it executed.
+        let mut replica = lost((&MEMORY, AcceptorStorage::Memory));
+        assert!(!does_without(&mut replica, true) && !replica.has_state());
+    }
+
+    #[test]
+    fn nobody_counts_on_a_replica_without_a_state_before_its_application_is_fit() {
+        let mut replica = lost((&SYNCED, AcceptorStorage::Synced));
+        step(&mut replica, Time(1), Input::Unfit);
+        assert!(does_without(&mut replica, true) && !replica.has_state());
+        let now = replica.now;
+        step(&mut replica, now, Input::Installed { position: 0, needs: 0 });
+        assert!(replica.has_state());
+    }
+
+    #[test]
+    fn a_checkpoint_that_holds_nothing_of_the_group_is_a_state_too() {
+        let mut replica = lost((&SYNCED, AcceptorStorage::Synced));
+        step(&mut replica, Time(1), Input::Installed { position: 0, needs: 0 });
+        assert!(replica.has_state());
+        let mut replica = lost((&MEMORY, AcceptorStorage::Memory));
+        step(&mut replica, Time(1), Input::Installed { position: 0, needs: 0 });
+        assert!(!replica.has_state());
+    }
+
     #[test]
     fn what_an_installed_state_holds_counts_as_applied() {
         let mut reader = reader(&[("apply_bytes", "1")]);
@@ -260,7 +367,7 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..14 {
             reader.now = reader.state_query_at();
-            reader.query_state();
+            reader.query_state(&mut Outbox::default());
             waits.push(reader.state_query_at().since(reader.now));
         }
         assert!(waits.windows(2).all(|pair| pair[0] <= pair[1]), "{waits:?}");
