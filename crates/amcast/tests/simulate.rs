@@ -199,7 +199,7 @@ const fn run_of_store(mutant: ServiceMutant) -> Option<ShowingRun> {
         ServiceMutant::HandsInTooSoon => return None,
         ServiceMutant::DiffersUnread => ShowingRun::of("bb-urcast-urcast", 3),
         ServiceMutant::LosesBatched => ShowingRun::of("bb-urcast-urcast", 1),
-        ServiceMutant::CountsNoneOfBatch => ShowingRun::of("multi-ring-memory", 64),
+        ServiceMutant::CountsNoneOfBatch => ShowingRun::of("multi-ring-memory", 122),
         ServiceMutant::KeepsBudget => ShowingRun::of("bb-urcast-urcast", 21),
         ServiceMutant::RefusesAll => ShowingRun::of("tram", 1),
     })

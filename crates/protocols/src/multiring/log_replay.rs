@@ -322,13 +322,15 @@ impl MultiRing {
 
 #[cfg(test)]
 mod tests {
+    use super::super::message::RingMessage;
     use super::super::shared_bytes::SharedBytes;
     use super::super::value::{InstanceEntry, RingBallot};
     use super::super::{MEMORY, MultiRingConfig, MultiRingEntry, SYNCED, WRITTEN};
     use super::*;
+    use crate::layers::routing::BrokenLinks;
     use alloc::sync::Arc;
     use amcast_core::codec::Codec;
-    use amcast_core::messages::Messages;
+    use amcast_core::messages::{MessageInput, Messages};
     use amcast_core::{Entry, Gid, GroupSet, Input, Outbox, Protocol, RawConfig, Time};
 
     /// One of three replicas, in its second incarnation.
@@ -343,6 +345,25 @@ mod tests {
 
     fn step(replica: &mut MultiRing, input: Input<'_, Messages<RingPacket>>) {
         replica.step(Time(1), (), input, &mut Outbox::default());
+    }
+
+    #[test]
+    fn the_checkpoint_of_a_member_counts_no_more_once_it_has_started_again() {
+        let mut replica = replica(&SYNCED, AcceptorStorage::Synced);
+        let mut hear = |incarnation, count, trimmable| {
+            let progress = PeerProgress { learned: 9, applied: 9, trimmable };
+            let (broken, rings) = (BrokenLinks::default(), [(0, progress)].into());
+            let message = RingMessage::Heartbeat { count, eligible: true, broken, rings };
+            let packet = RingPacket { incarnation, message };
+            step(&mut replica, Input::Medium(MessageInput::From(Pid(1), packet)));
+            replica.with_ring(0, |ring, _| {
+                let at = ring.topology.member(Pid(1)).expect("it is in the ring");
+                ring.membership.peers[at].trimmable
+            })
+        };
+        assert_eq!((hear(0, 1, 5), hear(0, 2, 3)), (Some(5), Some(5)));
+        // Its disk was replaced: what only its old one had is not trimmed by the others any more.
+        assert_eq!((hear(1, 1, 0), hear(1, 2, 4)), (Some(0), Some(4)));
     }
 
     #[test]

@@ -216,8 +216,9 @@ impl RingMember {
     /// `pid` restarted: it does not coordinate any more.
     pub(super) fn restarted(&mut self, pid: Pid) {
         if let Some(at) = self.topology.member(pid) {
-            // It reports by itself which instances it still holds.
+            // It reports by itself which instances it still holds, and in which checkpoint: it may have lost both.
             self.membership.peers[at].learned = 0;
+            self.membership.peers[at].trimmable = 0;
         }
         if self.coordinator_pid() == Some(pid) {
             self.election.coordinator_restarted = true;
