@@ -372,6 +372,10 @@ impl MultiRing {
         if far || !entries.iter().all(sound) || !is_contiguous(learned, entries) {
             return out.note(Note::Malformed(from, "an answer with gaps or impossible values"));
         }
+        // The one that answers need not be heard: a forwarder may have brought its answer.
+        if let Some(ring) = &self.rings[usize::from(ring)] {
+            self.start_goals.hear(&ring.topology, ring.id, from, learned);
+        }
         self.recovery.answers[rank][usize::from(ring)] = Some(answer);
     }
 

@@ -63,8 +63,12 @@ impl RingGoal {
 }
 
 impl MultiRing {
-    /// At the start: this process has what it has learned in earlier incarnations.
+    /// At the start: this process has what it has learned in earlier incarnations. One that lost what it had says nothing
+    /// of how far its ring was.
     pub(super) fn begin_start_goals(&mut self) {
+        if self.recovery.is_needed() {
+            return;
+        }
         for ring in self.rings.iter().flatten() {
             self.start_goals.hear(&ring.topology, ring.id, self.me, ring.learner.learned);
         }
@@ -89,8 +93,13 @@ impl MultiRing {
     /// Whether a quorum of the acceptors of each ring that it merges has told how far they are.
     fn knows_start_goals(&self) -> bool {
         self.merge.rings.iter().all(|&id| {
-            let quorum = self.config.rings[usize::from(id)].quorum();
-            self.start_goals.rings[usize::from(id)].told.len() >= quorum
+            let (ring, goal) =
+                (&self.config.rings[usize::from(id)], &self.start_goals.rings[usize::from(id)]);
+            // So many others have one in common with each quorum that this process was in before it lost what it had.
+            let is_lost = ring.acceptor(self.me).is_some() && !goal.told.contains(&self.me);
+            let enough =
+                if is_lost { self.config.cluster.recovery_answers() } else { ring.quorum() };
+            goal.told.len() >= enough
         })
     }
 
@@ -211,6 +220,23 @@ mod tests {
         hear(&mut member, Pid(2), &[(0, 2)]);
         hear(&mut member, Pid(3), &[(0, 4)]);
         assert_eq!(member.catching_up(), Some(3));
+    }
+
+    #[test]
+    fn a_process_that_lost_its_log_does_not_say_how_far_its_ring_was() {
+        let raw = RawConfig { groups: 1, clients: 0, ..RawConfig::default() };
+        let config = raw.check(SYNCED.about().params).expect("a sound configuration");
+        let shape = MultiRingConfig::of(AcceptorStorage::Synced, &config).expect("sound, too");
+        let mut member = MultiRing::new(Pid(0), &Arc::new(shape));
+        step(&mut member, Input::Lost);
+        step(&mut member, Input::Start { incarnation: 1 });
+        step(&mut member, Input::Installed { position: 0, needs: 0 });
+        hear(&mut member, Pid(1), &[(0, 0)]);
+        step(&mut member, Input::Wake);
+        assert_eq!(member.catching_up(), Some(0), "it may have decided more with the third one");
+        hear(&mut member, Pid(2), &[(0, 4)]);
+        step(&mut member, Input::Wake);
+        assert_eq!(member.catching_up(), Some(4));
     }
 
     #[test]
